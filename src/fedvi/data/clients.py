@@ -1,0 +1,112 @@
+"""Clients' rows, checked and laid end to end in one buffer.
+
+A compiled update depends on the shape of its arguments. With all rows in one buffer, and a client being an offset
+and a size, one compiled update serves clients of any size and no row is copied. A real site is a buffer with one client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from fedvi.errors import InputError
+from fedvi.pytree import pytree
+
+if TYPE_CHECKING:
+    from fedvi.models import Model
+
+Table = tuple[Any, Any]
+"""Features (one row per example) and targets of one client."""
+
+
+@pytree
+class Site:
+    """What one client's update may see: `size` rows of the buffer, from `offset` on."""
+
+    x: Float[Array, "rows ..."]
+    y: Float[Array, "rows ..."]
+    offset: Int[Array, ""]
+    size: Int[Array, ""]
+
+
+@pytree
+class Clients:
+    """All clients' rows in one buffer; client m owns `size[m]` rows from `offset[m]` on."""
+
+    x: Float[Array, "rows ..."]
+    y: Float[Array, "rows ..."]
+    offset: Int[Array, " m"]
+    size: Int[Array, " m"]
+
+    def site(self, client: Any) -> Site:
+        """Return client number `client`."""
+        return Site(self.x, self.y, self.offset[client], self.size[client])
+
+
+def named(clients: Mapping[str, Table] | Sequence[Table]) -> dict[str, Table]:
+    """Return the clients by name; a plain sequence gets the names 'client 0', 'client 1', ..."""
+    if not isinstance(clients, Mapping):
+        clients = {f"client {index}": table for index, table in enumerate(clients)}
+    if not clients:
+        raise InputError("Expected at least one client, got none.")
+    return dict(clients)
+
+
+def lay_out(tables: Mapping[str, Table], model: Model) -> Clients:
+    """Check every client's table and lay the rows end to end."""
+    checked = {name: check_table(table, model, f"client {name!r}") for name, table in tables.items()}
+    (first_name, (first_x, first_y)), *others = checked.items()
+    for name, (x, y) in others:
+        if x.shape[1:] != first_x.shape[1:] or y.shape[1:] != first_y.shape[1:]:
+            raise InputError(
+                f"Clients disagree on columns: {first_name!r} has x {first_x.shape} and y {first_y.shape}, "
+                f"{name!r} has x {x.shape} and y {y.shape}."
+            )
+    sizes = np.array([len(x) for x, _ in checked.values()])
+    if sizes.sum() > np.iinfo(np.int32).max:
+        raise InputError(f"Expected fewer than 2^31 rows in total, got {sizes.sum()}.")
+    return Clients(
+        x=jnp.asarray(np.concatenate([x for x, _ in checked.values()]), float),
+        y=jnp.asarray(np.concatenate([y for _, y in checked.values()]), float),
+        offset=jnp.asarray(np.concatenate([[0], np.cumsum(sizes)[:-1]]), jnp.int32),
+        size=jnp.asarray(sizes, jnp.int32),
+    )
+
+
+def check_table(table: Table, model: Model, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return x and y as arrays of numbers, or raise `InputError` naming the place of what is wrong."""
+    try:
+        given_x, given_y = table
+    except (TypeError, ValueError):
+        raise InputError(f"Expected a pair (x, y) for {where}, got {type(table).__name__}.") from None
+    x, y = _numbers(given_x, f"x of {where}"), _numbers(given_y, f"y of {where}")
+    if x.ndim < 2:
+        raise InputError(f"Expected x of {where} to have rows and columns, got shape {x.shape}.")
+    if y.ndim < 1 or len(x) != len(y):
+        raise InputError(f"Expected one y per row of x in {where}, got {x.shape} and {y.shape}.")
+    if len(x) == 0:
+        raise InputError(f"Expected at least one row in {where}, got none. Leave it out.")
+    model.check_targets(y, where)
+    return x, y
+
+
+def _numbers(values: Any, where: str) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"Expected numbers in {where}, got dtype {array.dtype}.")
+    dtype = jnp.zeros(()).dtype
+    with np.errstate(over="ignore"):
+        array = array.astype(dtype, copy=False)
+    bad = np.argwhere(~np.isfinite(array))
+    if bad.size:
+        row, *column = bad[0]
+        place = f"row {row}" + (f", column {column[0]}" if column else "")
+        raise InputError(
+            f"Expected finite {dtype} numbers in {where}, got {array[tuple(bad[0])]} in {place} "
+            f"({len(bad)} such values). Fill or drop them."
+        )
+    return array

@@ -1,0 +1,7 @@
+"""Gaussians in natural parameters, and the algebra of factors."""
+
+from fedvi.gaussian.factor import Coordinates, Factor, GaussianFamily, require_proper
+from fedvi.gaussian.full import FullGaussian
+from fedvi.gaussian.mean_field import Gaussian
+
+__all__ = ["Coordinates", "Factor", "FullGaussian", "Gaussian", "GaussianFamily", "require_proper"]

@@ -1,0 +1,161 @@
+"""The algebra of factors: multiply = add, divide = subtract, power = scale, on natural parameters.
+
+A posterior is `q = prior * t_1 * ... * t_M`. In an exponential family each `t_m` is a vector of natural parameters
+and a product of factors is a sum of vectors. `Factor` says just that, for any number of fields: a family may carry
+more than natural parameters (say, the variance of the noise in them) as long as its fields add under multiplication.
+How a product of factors turns into a posterior is the family's own business: `Factor.posterior`.
+
+Improper factors (negative precisions) are legal values here. What must be proper is the q that is read out and the
+cavity that an update starts from; `require_proper` guards those.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Protocol, Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from fedvi.errors import ImproperError
+
+
+class Factor(abc.ABC):
+    """A pytree whose fields add when factors multiply."""
+
+    natural_mean: Float[Array, "*batch d"]
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters that the factor speaks about."""
+        return int(self.natural_mean.shape[-1])
+
+    def __mul__(self, other: Self) -> Self:
+        self._check_same_family(other, "multiply")
+        return jax.tree.map(jnp.add, self, other)
+
+    def __truediv__(self, other: Self) -> Self:
+        self._check_same_family(other, "divide")
+        return jax.tree.map(jnp.subtract, self, other)
+
+    def __pow__(self, power: Float[Array, ""] | float) -> Self:
+        return jax.tree.map(lambda leaf: leaf * power, self)
+
+    def unit(self) -> Self:
+        """Return the factor 1 of the same family and shape."""
+        return jax.tree.map(jnp.zeros_like, self)
+
+    @abc.abstractmethod
+    def posterior(self, prior: Any) -> Any:
+        """Read the posterior out of a product of factors (`self`) and a prior."""
+
+    @abc.abstractmethod
+    def repaired(self) -> tuple[Self, Int[Array, "*batch"]]:
+        """Return the factor without its negative precisions, and how many directions were repaired."""
+
+    def _check_same_family(self, other: Factor, verb: str) -> None:
+        if type(self) is not type(other):
+            raise TypeError(f"Cannot {verb} {type(self).__name__} and {type(other).__name__}.")
+        if self.dim != other.dim:
+            raise ValueError(f"Cannot {verb} factors over {self.dim} and {other.dim} parameters.")
+
+
+class Coordinates(Protocol):
+    """Unconstrained coordinates of a proper Gaussian: what optimisers move. Gradients flow through every method."""
+
+    mean: Float[Array, "*batch d"]
+
+    def natural(self) -> Any:
+        """Return the same Gaussian in natural parameters."""
+
+    def project(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return mean and variance of `w'x` for every row of x."""
+
+    def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """Turn standard normal draws into draws from the Gaussian (reparameterisation)."""
+
+    def kl(self, other: Any) -> Float[Array, "*batch"]:
+        """Return KL(self || other), for two Gaussians in the same coordinates."""
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """Return the differential entropy in nats."""
+
+    def expected_log(self, factor: Any) -> Float[Array, "*batch"]:
+        """Return E[log factor] up to the factor's normaliser; linear in the factor, which may be improper."""
+
+
+class GaussianFamily(Factor):
+    """What mean-field and full-covariance Gaussians have in common; both are natural parameters.
+
+    Moments, KL, entropy and draws need a proper Gaussian and give NaN for an improper one: they run inside compiled
+    code, which cannot raise. `require_proper` raises where a person is there to read it.
+    """
+
+    @abc.abstractmethod
+    def coordinates(self) -> Any:
+        """Return the unconstrained coordinates of this (proper) Gaussian."""
+
+    @abc.abstractmethod
+    def is_proper(self) -> Bool[Array, "*batch"]:
+        """Tell whether the Gaussian can be normalised."""
+
+    @abc.abstractmethod
+    def best_factor(self, natural_mean: Float[Array, " d"], precision: Float[Array, "d d"]) -> Self:
+        """Return the factor t for which `self * t` is closest in KL(. || product) to `self` times a likelihood.
+
+        The likelihood is exp(natural_mean'w - w'precision w / 2), with a full precision matrix.
+        """
+
+    @property
+    @abc.abstractmethod
+    def mean(self) -> Float[Array, "*batch d"]:
+        """Mean of the parameters."""
+
+    @property
+    @abc.abstractmethod
+    def variance(self) -> Float[Array, "*batch d"]:
+        """Marginal variance of each parameter."""
+
+    @property
+    @abc.abstractmethod
+    def covariance(self) -> Float[Array, "*batch d d"]:
+        """Covariance matrix of the parameters."""
+
+    def posterior(self, prior: Self) -> Self:
+        """Return `prior * self`."""
+        return prior * self
+
+    def project(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return mean and variance of `w'x` for every row of x."""
+        projected: tuple[Float[Array, " n"], Float[Array, " n"]] = self.coordinates().project(x)
+        return projected
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+        """Draw from the Gaussian; `shape` comes before the batch and parameter axes."""
+        z = jax.random.normal(key, shape + self.natural_mean.shape, self.natural_mean.dtype)
+        drawn: Float[Array, "... d"] = self.coordinates().transform(z)
+        return drawn
+
+    def kl(self, other: Self) -> Float[Array, "*batch"]:
+        """Return KL(self || other) in nats."""
+        self._check_same_family(other, "compare")
+        divergence: Float[Array, "*batch"] = self.coordinates().kl(other.coordinates())
+        return divergence
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """Return the differential entropy in nats."""
+        entropy: Float[Array, "*batch"] = self.coordinates().entropy()
+        return entropy
+
+
+def require_proper(q: GaussianFamily, what: str) -> None:
+    """Raise `ImproperError` unless `q` is proper; `what` names it in the message. Not for compiled code."""
+    if bool(jnp.all(q.is_proper())):
+        return
+    raise ImproperError(f"The {what} is improper: {q!r}. Use more damping, or let the algorithm repair factors.")
+
+
+def diagonal_matrix(values: Float[Array, "*batch d"]) -> Float[Array, "*batch d d"]:
+    """Return the matrices with these diagonals."""
+    return jnp.vectorize(jnp.diag, signature="(d)->(d,d)")(values)

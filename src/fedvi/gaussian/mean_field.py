@@ -1,0 +1,131 @@
+"""Mean-field Gaussians: `log q(w) = const + natural_mean'w - (1/2) sum_j precision_j w_j^2`.
+
+    natural_mean = mean / variance        precision = 1 / variance
+
+All operations are elementwise, so that a batch of Gaussians is the same class with more leading axes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor, cho_solve
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix
+from fedvi.pytree import pytree
+
+
+@pytree
+class MeanFieldCoordinates:
+    """(mean, log variance): the coordinates in which the paper optimises q."""
+
+    mean: Float[Array, "*batch d"]
+    log_variance: Float[Array, "*batch d"]
+
+    def natural(self) -> Gaussian:
+        """Return the same Gaussian in natural parameters."""
+        precision = jnp.exp(-self.log_variance)
+        return Gaussian(self.mean * precision, precision)
+
+    def project(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return mean and variance of `w'x` for every row of x."""
+        return x @ self.mean, (x * x) @ jnp.exp(self.log_variance)
+
+    def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """Turn standard normal draws into draws from the Gaussian."""
+        shape = (1,) * (z.ndim - self.mean.ndim) + self.mean.shape
+        return self.mean.reshape(shape) + jnp.exp(0.5 * self.log_variance).reshape(shape) * z
+
+    def kl(self, other: MeanFieldCoordinates) -> Float[Array, "*batch"]:
+        """Return KL(self || other).
+
+        Written in differences, so that value and gradient are exactly zero at `self == other`. An adaptive optimiser
+        scales any gradient up to its learning rate: rounding errors here would become steps.
+        """
+        growth = self.log_variance - other.log_variance
+        shift = self.mean - other.mean
+        return 0.5 * jnp.sum(jnp.expm1(growth) - growth + shift**2 * jnp.exp(-other.log_variance), axis=-1)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """Return the differential entropy in nats."""
+        return 0.5 * jnp.sum(self.log_variance + math.log(2 * math.pi * math.e), axis=-1)
+
+    def expected_log(self, factor: Gaussian) -> Float[Array, "*batch"]:
+        """Return E[natural_mean'w - precision w^2 / 2], linear in the (maybe improper) factor."""
+        second_moment = self.mean**2 + jnp.exp(self.log_variance)
+        return jnp.sum(factor.natural_mean * self.mean - 0.5 * factor.precision * second_moment, axis=-1)
+
+
+@pytree
+class Gaussian(GaussianFamily):
+    """Mean-field Gaussian, or Gaussian factor, in natural parameters.
+
+    >>> prior = Gaussian.standard(2)
+    >>> evidence = Gaussian.from_moments([1.0, -1.0], [0.5, 0.25])
+    >>> (prior * evidence).mean.tolist()
+    [0.666..., -0.800...]
+    >>> bool((prior / evidence).is_proper())
+    False
+    """
+
+    natural_mean: Float[Array, "*batch d"]
+    precision: Float[Array, "*batch d"]
+
+    @classmethod
+    def standard(cls, dim: int, variance: float = 1.0) -> Self:
+        """Return N(0, variance I)."""
+        return cls.from_moments(jnp.zeros(dim), jnp.full(dim, float(variance)))
+
+    @classmethod
+    def from_moments(cls, mean: ArrayLike, variance: ArrayLike) -> Self:
+        """Return the Gaussian with this mean and these marginal variances."""
+        mean, variance = jnp.asarray(mean, float), jnp.asarray(variance, float)
+        return cls(mean / variance, 1 / variance)
+
+    @property
+    def mean(self) -> Float[Array, "*batch d"]:
+        """Mean of the parameters."""
+        return self.natural_mean / self.precision
+
+    @property
+    def variance(self) -> Float[Array, "*batch d"]:
+        """Marginal variance of each parameter."""
+        return 1 / self.precision
+
+    @property
+    def covariance(self) -> Float[Array, "*batch d d"]:
+        """Covariance matrix of the parameters, which is diagonal."""
+        return diagonal_matrix(self.variance)
+
+    def is_proper(self) -> Bool[Array, "*batch"]:
+        """Tell whether all precisions are positive and everything is finite."""
+        entries = (self.precision > 0) & jnp.isfinite(self.precision) & jnp.isfinite(self.natural_mean)
+        return jnp.all(entries, axis=-1)
+
+    def coordinates(self) -> MeanFieldCoordinates:
+        """Return (mean, log variance)."""
+        return MeanFieldCoordinates(self.mean, -jnp.log(self.precision))
+
+    def log_prob(self, w: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        """Return the normalised log density at w."""
+        terms = jnp.log(self.precision / (2 * math.pi)) - self.precision * (w - self.mean) ** 2
+        return 0.5 * jnp.sum(terms, axis=-1)
+
+    def repaired(self) -> tuple[Self, Int[Array, "*batch"]]:
+        """Set entries with negative precision to the factor 1 (mean and precision zero), and count them."""
+        negative = self.precision < 0
+        keep = type(self)(jnp.where(negative, 0, self.natural_mean), jnp.where(negative, 0, self.precision))
+        return keep, jnp.sum(negative, axis=-1, dtype=jnp.int32)
+
+    def best_factor(self, natural_mean: Float[Array, " d"], precision: Float[Array, "d d"]) -> Self:
+        """Return the factor t for which `self * t` is the mean-field optimum.
+
+        The exact product has precision matrix `P = diag(self.precision) + precision`. The mean-field Gaussian that
+        minimises KL(q || product) has the product's mean and the precisions `diag(P)`.
+        """
+        product = jnp.diag(self.precision) + precision
+        mean = cho_solve(cho_factor(product, lower=True), self.natural_mean + natural_mean)
+        return type(self)(mean * jnp.diag(product) - self.natural_mean, jnp.diag(precision))

@@ -1,0 +1,32 @@
+"""The client's side: local problem, solver, algorithm, one update."""
+
+from fedvi.local.algorithm import PVI, Algorithm, CentralisedVI, Committee, GlobalVI
+from fedvi.local.client import NOT_PRIVATE, ClientState, Release, client_step, draw, init_client, update
+from fedvi.local.problem import Draws, Problem, Public
+from fedvi.local.sampling import FullBatch, Minibatch, Sampler
+from fedvi.local.solver import Exact, GradientSteps, Solver, adagrad
+
+__all__ = [
+    "NOT_PRIVATE",
+    "PVI",
+    "Algorithm",
+    "CentralisedVI",
+    "ClientState",
+    "Committee",
+    "Draws",
+    "Exact",
+    "FullBatch",
+    "GlobalVI",
+    "GradientSteps",
+    "Minibatch",
+    "Problem",
+    "Public",
+    "Release",
+    "Sampler",
+    "Solver",
+    "adagrad",
+    "client_step",
+    "draw",
+    "init_client",
+    "update",
+]

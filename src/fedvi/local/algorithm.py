@@ -1,0 +1,130 @@
+"""Algorithms: which local problem a client is asked to solve.
+
+| algorithm     | start       | anchor of the KL     | likelihood     | target factor      |
+|---------------|-------------|----------------------|----------------|--------------------|
+| PVI           | q           | q / t_m (the cavity) | own rows       | t_m * q' / q       |
+| GlobalVI      | q           | prior                | scaled to all  | t_m * q' / q       |
+| CentralisedVI | as PVI, after pooling all rows into one client                               |
+| Committee     | prior^share | prior^share          | own rows       | q' / prior^share   |
+
+All of them are the same client step and the same server step; a new one is a subclass with a `problem` method.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from fedvi.checks import in_range, one_of
+from fedvi.data import Table
+from fedvi.gaussian import Factor, GaussianFamily
+from fedvi.local.problem import Problem, Public
+from fedvi.local.sampling import Minibatch
+from fedvi.local.solver import GradientSteps, Solver
+from fedvi.pytree import pytree, static
+
+
+class Algorithm(abc.ABC):
+    """A way to refine factors.
+
+    solver: how the local problem is solved.
+    damping: how far the factor moves towards the target, `t <- t * (target / t)^damping`.
+    repair: set negative precisions of the new factor to zero and count them; post-processing.
+    """
+
+    solver: Solver
+    damping: Any
+    repair: bool
+
+    @abc.abstractmethod
+    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
+        """Return the local problem of a client that sees q, holds `factor` and so many rows."""
+
+    def unit_factor(self, prior: GaussianFamily) -> Factor:
+        """Return the factor that every client starts from."""
+        return prior.unit()
+
+    def arrange(self, tables: dict[str, Table]) -> dict[str, Table]:
+        """Return the clients that the algorithm runs with."""
+        return tables
+
+    def __post_init__(self) -> None:
+        in_range("damping", self.damping, 0, 1, open_low=True)
+
+
+@pytree
+class PVI(Algorithm):
+    """Partitioned variational inference (Bui et al., 2018), with the paper's settings as defaults."""
+
+    solver: Solver = field(default_factory=GradientSteps)
+    damping: float | Float[Array, ""] = 0.1
+    repair: bool = static(default=True)
+
+    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:  # noqa: ARG002
+        """Tie q' to the cavity q / t_m."""
+        return Problem(start=q, removed=factor, base=factor, likelihood_scale=jnp.ones_like(public.rows))
+
+
+@pytree
+class CentralisedVI(PVI):
+    """Variational inference on the pooled rows: the gold standard, and not federated."""
+
+    damping: float | Float[Array, ""] = 1.0
+
+    def arrange(self, tables: dict[str, Table]) -> dict[str, Table]:
+        """Pool all rows into one client."""
+        return {"pooled": pooled(tables)}
+
+
+@pytree
+class GlobalVI(Algorithm):
+    """Federated global VI, the paper's baseline: clients take turns at stochastic steps on the global objective.
+
+    Each client treats its rows as a sample of all rows. Its factor is only the sum of its steps: nothing is repaired.
+    """
+
+    solver: Solver = field(default_factory=lambda: GradientSteps(1, 0.05, Minibatch()))
+    damping: float | Float[Array, ""] = 1.0
+    repair: bool = static(default=False)
+
+    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
+        """Tie q' to the prior, and scale the likelihood to the total number of rows."""
+        scale = public.rows / rows.astype(public.rows.dtype)
+        return Problem(start=q, removed=q / public.prior, base=factor, likelihood_scale=scale)
+
+
+@pytree
+class Committee(Algorithm):
+    """Bayesian committee machine: each client infers alone, once, and the server multiplies the results.
+
+    prior: `same` gives every client the whole prior, and the server divides out the copies; `split` gives every client
+    prior^(1/M), a weaker one.
+    """
+
+    solver: Solver = field(default_factory=lambda: GradientSteps(500, 0.5, Minibatch()))
+    damping: float | Float[Array, ""] = 1.0
+    repair: bool = static(default=True)
+    prior: str = static(default="same")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("prior", self.prior, ("same", "split"))
+
+    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:  # noqa: ARG002
+        """Tie q' to the client's share of the prior, whatever the others did."""
+        share = public.prior if self.prior == "same" else public.prior ** (1 / public.clients)
+        return Problem(
+            start=share, removed=share.unit(), base=factor.unit(), likelihood_scale=jnp.ones_like(public.rows)
+        )
+
+
+def pooled(tables: Mapping[str, Table]) -> Table:
+    """Return all clients' rows as one table."""
+    x, y = zip(*tables.values(), strict=True)
+    return np.concatenate([np.asarray(part) for part in x]), np.concatenate([np.asarray(part) for part in y])

@@ -1,0 +1,122 @@
+"""The client's side of one communication: q in, new state and release out.
+
+    problem -> target factor -> damped -> repaired -> Release
+
+`client_step` is pure and compiled; sampled rows and noise are arguments. It returns the client's new state, which
+stays, and a `Release`, the one thing that may leave. The simulation and every engine call this same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from fedvi.data import Site
+from fedvi.gaussian import Factor, GaussianFamily, require_proper
+from fedvi.local.algorithm import Algorithm
+from fedvi.local.problem import Draws, Public
+from fedvi.models import Model
+from fedvi.pytree import choose, pytree, static
+
+NOT_PRIVATE = "not private"
+"""The event of a release that no mechanism protects."""
+
+
+@pytree
+class ClientState:
+    """What a client keeps between communications. Never leaves the client.
+
+    factor: its factor t_m as last released.
+    solver: state of the solver, such as Adagrad's accumulators.
+    sequence: number of releases made so far.
+    repairs: number of negative precisions set to zero so far.
+    """
+
+    factor: Factor
+    solver: Any
+    sequence: Int[Array, ""]
+    repairs: Int[Array, ""]
+
+
+@pytree
+class Release:
+    """The one thing that may leave a client.
+
+    factor: the whole new factor, not a difference: applying it twice does no harm.
+    sequence: 1 for the client's first release, then 2, 3, ...
+    event: what it cost in privacy, or `NOT_PRIVATE`.
+    """
+
+    factor: Factor
+    sequence: Int[Array, ""]
+    event: Hashable = static(default=NOT_PRIVATE)
+
+
+def init_client(algorithm: Algorithm, prior: GaussianFamily) -> ClientState:
+    """Return the state of a client that has not communicated: its factor is 1."""
+    zero = jnp.zeros((), jnp.int32)
+    return ClientState(algorithm.unit_factor(prior), algorithm.solver.init(prior), zero, zero)
+
+
+def draw(
+    algorithm: Algorithm,
+    model: Model,
+    dim: int,
+    rows: int,
+    rng: np.random.Generator,
+    capacity: int | None = None,
+) -> Draws:
+    """Draw all randomness of one update of a client with so many rows, as NumPy arrays.
+
+    capacity: rows that a batch has room for, at least the client's own batch size; clients of unequal sizes share one
+    compiled update by sharing it.
+    """
+    solver, dtype = algorithm.solver, jnp.zeros(()).dtype
+    size = solver.sampler.batch_size(rows)
+    index, mask = solver.sampler.draw(rng, rows, solver.steps, size if capacity is None else capacity)
+    noise = rng.standard_normal((solver.steps, *model.noise_shape(dim)), dtype=dtype)
+    return Draws(index, mask, np.asarray(rows / size, dtype), noise)  # type: ignore[arg-type]
+
+
+def client_step(
+    algorithm: Algorithm,
+    model: Model,
+    public: Public,
+    q: GaussianFamily,
+    state: ClientState,
+    site: Site,
+    draws: Draws,
+) -> tuple[ClientState, Release]:
+    """Make one update. Pure; an improper anchor gives a release of NaN, which every server refuses."""
+    problem = algorithm.problem(public, q, state.factor, site.size)
+    target, solver = algorithm.solver.solve(problem, state.solver, model, site, draws)
+    factor = state.factor * (target / state.factor) ** algorithm.damping
+    repairs = jnp.zeros((), jnp.int32)
+    if algorithm.repair:
+        factor, repairs = factor.repaired()
+    factor = choose(problem.anchor.is_proper(), factor, factor**jnp.nan)
+    new = ClientState(factor, solver, state.sequence + 1, state.repairs + repairs)
+    return new, Release(factor, new.sequence)
+
+
+_compiled_step = jax.jit(client_step)
+
+
+def update(
+    algorithm: Algorithm,
+    model: Model,
+    public: Public,
+    q: GaussianFamily,
+    state: ClientState,
+    site: Site,
+    draws: Draws,
+) -> tuple[ClientState, Release]:
+    """Make one update at a site: `client_step`, compiled, after checking that q and the anchor are proper."""
+    require_proper(q, "posterior that the client received")
+    require_proper(algorithm.problem(public, q, state.factor, site.size).anchor, "cavity of the client")
+    return _compiled_step(algorithm, model, public, q, state, site, draws)

@@ -1,0 +1,54 @@
+"""The problem that a client is asked to solve, and the randomness that it may use.
+
+    minimise  KL(q' || anchor * likelihood^scale)       with anchor = start / removed, beginning at q' = start
+    target factor = base * q' / start = (base / removed) * q' / anchor
+
+Partitioned VI removes and rebuilds the client's own factor (`removed = base = t_m`); other algorithms differ only in
+these four values (see `fedvi.local.algorithm`).
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Array, Bool, Float, Int
+
+from fedvi.gaussian import Factor, GaussianFamily
+from fedvi.pytree import pytree
+
+
+@pytree
+class Public:
+    """What everybody knows: the prior, the number of clients and the number of rows of all clients together."""
+
+    prior: GaussianFamily
+    clients: Float[Array, ""]
+    rows: Float[Array, ""]
+
+
+@pytree
+class Problem:
+    """One client's local problem."""
+
+    start: GaussianFamily
+    removed: GaussianFamily
+    base: Factor
+    likelihood_scale: Float[Array, ""]
+
+    @property
+    def anchor(self) -> GaussianFamily:
+        """The distribution that q' is tied to; in partitioned VI, the cavity."""
+        return self.start / self.removed
+
+
+@pytree
+class Draws:
+    """All randomness of one update, drawn before it: what is sampled, and what noise goes in.
+
+    rows, mask: row numbers of the client, and which of them count; step k uses entry `k % batches`.
+    scale: rows of the client per (expected) row of a batch.
+    model_noise: standard normals for the model's expectation, one entry per step.
+    """
+
+    rows: Int[Array, "batches capacity"]
+    mask: Bool[Array, "batches capacity"]
+    scale: Float[Array, ""]
+    model_noise: Float[Array, "steps ..."]

@@ -1,0 +1,156 @@
+"""Solvers of the local problem: what turns data and randomness into a target factor.
+
+`GradientSteps` takes stochastic gradient steps and works for every model. `Exact` writes down the optimum, for models
+in which that is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from fedvi.checks import positive, whole
+from fedvi.data import Site
+from fedvi.errors import InputError
+from fedvi.gaussian import GaussianFamily
+from fedvi.local.problem import Draws, Problem
+from fedvi.local.sampling import FullBatch, Minibatch, Sampler
+from fedvi.models import Conjugate, Model
+from fedvi.pytree import pytree, static, take
+
+LARGEST_FEATURE = 1e4
+"""Features beyond this are refused by gradient steps, which could not resolve weights that small."""
+
+
+class Solver(Protocol):
+    """Turns a local problem into a target factor; `state` is what it keeps between communications."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """How the rows of each step are drawn."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps per update."""
+
+    def init(self, q: GaussianFamily) -> Any:
+        """Return the state of a client that has not made an update; q is any member of the family."""
+
+    def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any]:
+        """Return the target factor and the new state."""
+
+    def check(self, model: Model, x: np.ndarray, where: str) -> None:
+        """Raise `InputError` if this solver cannot work with such a model or such features."""
+
+
+def adagrad(learning_rate: Any) -> optax.GradientTransformation:
+    """Return Adagrad as in the paper: accumulators start at zero, no smoothing to speak of."""
+    return optax.adagrad(learning_rate, initial_accumulator_value=0.0, eps=1e-10)
+
+
+@pytree
+class GradientSteps:
+    """Stochastic gradient steps on the local negative ELBO, in the coordinates of q.
+
+        negative_elbo(q') = KL(q' || start) + E_q'[log removed] - scale * sum_i E_q'[log p(y_i | x_i, w)]
+
+    which is KL(q' || anchor * likelihood^scale) up to a constant, and has the exact gradient zero at the start where
+    there is nothing to learn. The optimiser's state (Adagrad's accumulators) persists over a client's communications:
+    without that, DP-PVI does not work.
+
+    steps: gradient steps per communication.
+    learning_rate: handed to `optimizer`.
+    sampler: `Minibatch(...)` or `FullBatch()`.
+    optimizer: from a learning rate to an optax transformation: `adagrad`, or `optax.adam`, `optax.sgd`, ...
+    """
+
+    steps: int = static(default=20)
+    learning_rate: float | Float[Array, ""] = 2.0
+    sampler: Sampler = field(default_factory=Minibatch)
+    optimizer: Callable[[Any], optax.GradientTransformation] = static(default=adagrad)
+
+    def __post_init__(self) -> None:
+        whole("steps", self.steps, 1)
+        positive("learning_rate", self.learning_rate)
+
+    def init(self, q: GaussianFamily) -> Any:
+        """Return the optimiser's initial state."""
+        return self.optimizer(self.learning_rate).init(q.coordinates())
+
+    def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any]:
+        """Take the steps, and return the target factor and the optimiser's state."""
+        start = problem.start.coordinates()
+        optimizer = self.optimizer(self.learning_rate)
+
+        def prior_part(q: Any) -> Any:
+            return q.kl(start) + q.expected_log(problem.removed)
+
+        def step(carry: tuple[Any, Any], k: Int[Array, ""]) -> tuple[tuple[Any, Any], None]:
+            q, optimizer_state = carry
+            x, y, weights = batch(problem, site, draws, k)
+            likelihood = model.gradient(q, x, y, weights, draws.model_noise[k])
+            gradient = jax.tree.map(jnp.subtract, jax.grad(prior_part)(q), likelihood)
+            updates, optimizer_state = optimizer.update(gradient, optimizer_state, q)
+            return (optax.apply_updates(q, updates), optimizer_state), None
+
+        (q, state), _ = jax.lax.scan(step, (start, state), jnp.arange(self.steps))
+        return problem.base * (q.natural() / start.natural()), state
+
+    def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
+        """Raise if a feature is too large for weights to be found by steps of the size of the learning rate."""
+        largest = np.abs(x)
+        if np.max(largest, initial=0) > LARGEST_FEATURE:
+            row, *column = np.unravel_index(np.argmax(largest), x.shape)
+            raise InputError(
+                f"Expected features up to {LARGEST_FEATURE:g} in size for gradient steps, got {x[row, *column]:g} in "
+                f"{where}, row {row}, column {column[0]}. Standardise the columns with public constants."
+            )
+
+
+@pytree
+class Exact:
+    """The optimum of the local problem in closed form, for conjugate models such as `LinearRegression`."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """All rows."""
+        return FullBatch()
+
+    @property
+    def steps(self) -> int:
+        """One."""
+        return 1
+
+    def init(self, q: GaussianFamily) -> tuple[()]:  # noqa: ARG002
+        """Nothing is kept between communications."""
+        return ()
+
+    def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any]:
+        """Return the exact target factor."""
+        assert isinstance(model, Conjugate)
+        x, y, weights = batch(problem, site, draws, 0)
+        best = problem.anchor.best_factor(*model.sufficient_statistics(x, y, weights))
+        return (problem.base / problem.removed) * best, state
+
+    def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
+        """Raise unless the model is conjugate."""
+        if not isinstance(model, Conjugate):
+            raise InputError(
+                f"Exact() needs a conjugate model such as LinearRegression, got {type(model).__name__}. "
+                "Use GradientSteps(...)."
+            )
+
+
+def batch(problem: Problem, site: Site, draws: Draws, step: Any) -> tuple[Array, Array, Array]:
+    """Return features, targets and weights of the rows of one step."""
+    index = step % draws.rows.shape[0]
+    rows, mask = take((draws.rows, draws.mask), index)
+    weights = mask.astype(draws.scale.dtype) * draws.scale * problem.likelihood_scale
+    return site.x[site.offset + rows], site.y[site.offset + rows], weights

@@ -1,0 +1,102 @@
+"""How good predictions are: accuracy, log-likelihood, Brier score, calibration, coverage.
+
+`evaluate` takes a posterior and labelled rows and returns what applies to the model's predictive distribution, under
+the same names everywhere. Rows are predicted in chunks, so memory does not grow with the test set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from fedvi.gaussian import GaussianFamily
+from fedvi.models import Bernoulli, Categorical, Model, Normal, Predictive
+
+CHUNK = 32_768
+"""Rows that are predicted at a time."""
+
+
+def evaluate(model: Model, q: GaussianFamily, x: Float[Array, "n ..."], y: Float[Array, "n ..."]) -> dict[str, float]:
+    """Return the scores of the model's predictions for rows x with known y."""
+    parts = [
+        _predict(model, q, x[start : start + CHUNK], y[start : start + CHUNK]) for start in range(0, len(x), CHUNK)
+    ]
+    predictive, log_prob = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    return {"log_likelihood": float(np.mean(log_prob)), **_scores(predictive, np.asarray(y))}
+
+
+@jax.jit
+def _predict(model: Model, q: Any, x: Array, y: Array) -> tuple[Predictive | None, Array]:
+    predictive = model.predictive(q, x)
+    kept = predictive if isinstance(predictive, Bernoulli | Categorical | Normal) else None
+    return kept, predictive.log_prob(y)
+
+
+def _scores(predictive: Predictive | None, y: np.ndarray) -> dict[str, float]:
+    match predictive:
+        case Bernoulli():
+            positive = np.asarray(predictive.probability)
+            return _class_scores(np.stack([1 - positive, positive], axis=-1), (y > 0).astype(int))
+        case Categorical():
+            return _class_scores(np.exp(predictive.log_probabilities), y.astype(int))
+        case Normal():
+            mean = np.asarray(predictive.mean)
+            return {
+                "rmse": float(np.sqrt(np.mean((mean - y) ** 2))),
+                "coverage_90": interval_coverage(predictive, y, 0.9),
+            }
+    return {}
+
+
+def _class_scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    return {
+        "accuracy": accuracy(probabilities, labels),
+        "brier": brier_score(probabilities, labels),
+        "ece": expected_calibration_error(probabilities, labels),
+    }
+
+
+def accuracy(probabilities: Float[np.ndarray, "n k"], labels: np.ndarray) -> float:
+    """Return the fraction of rows whose most probable class is the right one; a tie counts as class 0."""
+    return float(np.mean(np.argmax(probabilities, axis=-1) == labels))
+
+
+def brier_score(probabilities: Float[np.ndarray, "n k"], labels: np.ndarray) -> float:
+    """Return the mean squared distance between the probabilities and the truth: 0 is perfect.
+
+    Counted once for two classes, `(p - [y = 1])^2`, and summed over classes for more.
+
+    >>> brier_score(np.array([[0.2, 0.8], [1.0, 0.0]]), np.array([1, 1])).__round__(3)
+    0.52
+    """
+    truth = np.eye(probabilities.shape[-1])[labels]
+    total = np.mean(np.sum((probabilities - truth) ** 2, axis=-1))
+    return float(total / 2 if probabilities.shape[-1] == 2 else total)
+
+
+def expected_calibration_error(probabilities: Float[np.ndarray, "n k"], labels: np.ndarray, bins: int = 15) -> float:
+    """Return the mean distance between confidence and accuracy, over `bins` equal bins of confidence.
+
+    Confidence is the probability of the most probable class.
+
+    >>> sure = np.array([[0.1, 0.9]] * 10)
+    >>> expected_calibration_error(sure, np.array([1] * 9 + [0])).__round__(6)
+    0.0
+    >>> expected_calibration_error(sure, np.array([1] * 4 + [0] * 6)).__round__(6)
+    0.5
+    """
+    confidence = np.max(probabilities, axis=-1).astype(float)
+    right = np.argmax(probabilities, axis=-1) == labels
+    index = np.minimum((confidence * bins).astype(int), bins - 1)
+    gap = np.bincount(index, weights=right - confidence, minlength=bins)
+    return float(np.sum(np.abs(gap)) / len(labels))
+
+
+def interval_coverage(predictive: Normal, y: np.ndarray, level: float) -> float:
+    """Return the fraction of y inside their central credible intervals; `level` if the model is right."""
+    low, high = predictive.interval(level)
+    return float(jnp.mean((low <= y) & (y <= high)))

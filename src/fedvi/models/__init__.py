@@ -1,0 +1,22 @@
+"""Likelihoods: one protocol, one file per likelihood."""
+
+from fedvi.models.base import Conjugate, Model
+from fedvi.models.custom import CustomModel
+from fedvi.models.expectation import GaussHermite, MonteCarlo
+from fedvi.models.linear import LinearRegression
+from fedvi.models.logistic import LogisticRegression
+from fedvi.models.predictive import Bernoulli, Categorical, Normal, Predictive
+
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "Conjugate",
+    "CustomModel",
+    "GaussHermite",
+    "LinearRegression",
+    "LogisticRegression",
+    "Model",
+    "MonteCarlo",
+    "Normal",
+    "Predictive",
+]

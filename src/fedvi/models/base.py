@@ -1,0 +1,78 @@
+"""What a likelihood is: everything that the rest of fedvi asks of a model.
+
+A model speaks about one example at a time: `log p(y_i | x_i, w)`. Partitioned VI needs its expectation under a Gaussian
+q over w, the gradient of that expectation in the coordinates of q, and the predictive distribution. A model gives the
+first and the last; the gradient comes by differentiation, or faster from a closed form that gives the same numbers.
+
+Randomness is an argument: a model that estimates its expectation by Monte Carlo says with `noise_shape` how many
+standard normals it wants per step, and gets them as `z`.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from fedvi.gaussian import GaussianFamily
+from fedvi.models.predictive import Predictive
+
+C = TypeVar("C")
+
+
+class Model(abc.ABC):
+    """A likelihood with per-example terms. Subclasses are pytrees: see `fedvi.models.custom` for a small one."""
+
+    @abc.abstractmethod
+    def expected_log_likelihood(
+        self, q: Any, x: Float[Array, "n ..."], y: Float[Array, "n ..."], z: Float[Array, ...]
+    ) -> Float[Array, " n"]:
+        """Return `E_q[log p(y_i | x_i, w)]` for every row; q is a Gaussian or its coordinates."""
+
+    @abc.abstractmethod
+    def predictive(self, q: GaussianFamily, x: Float[Array, "n ..."]) -> Predictive:
+        """Return the distribution of y for every row, with w integrated out."""
+
+    def gradient(
+        self,
+        q: C,
+        x: Float[Array, "n ..."],
+        y: Float[Array, "n ..."],
+        weights: Float[Array, " n"],
+        z: Float[Array, ...],
+    ) -> C:
+        """Return the gradient of `sum_i weights_i E_q[log p(y_i | x_i, w)]` in the coordinates q."""
+
+        def total(coordinates: C) -> Float[Array, ""]:
+            return weights @ self.expected_log_likelihood(coordinates, x, y, z)
+
+        return jax.grad(total)(q)
+
+    def dim(self, x: Float[Array, "n ..."]) -> int:
+        """Return the number of parameters for data like x; one per column unless a model says otherwise."""
+        return int(x.shape[-1])
+
+    def noise_shape(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002 - others need it
+        """Return the shape of the standard normals `z` that one gradient needs; (0,) for none."""
+        return (0,)
+
+    def no_noise(self) -> Float[Array, " 0"]:
+        """Return the `z` of a model that needs none."""
+        return jnp.zeros(self.noise_shape(0))
+
+    def check_targets(self, y: np.ndarray, where: str) -> None:  # noqa: B027 - most values are fine
+        """Raise `InputError` if y cannot be targets of this model; `where` names the data in the message."""
+
+
+@runtime_checkable
+class Conjugate(Protocol):
+    """A model whose likelihood is a Gaussian factor, so that the local optimum has a closed form."""
+
+    def sufficient_statistics(
+        self, x: Float[Array, "n d"], y: Float[Array, " n"], weights: Float[Array, " n"]
+    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Return natural mean and precision matrix of the likelihood of the weighted rows."""

@@ -1,0 +1,107 @@
+"""Any likelihood that can be written down for one example.
+
+`f(params, x, y)` returns the log-likelihood of one example for one parameter vector, in JAX. Its expectation under q
+is estimated with reparameterised draws `params = q.transform(z)` that all rows share; gradients flow through the draws.
+
+Predictions average over fixed quasi-random draws (a Sobol sequence), so that they need no seed and do not flicker.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from fedvi.checks import whole
+from fedvi.gaussian import GaussianFamily
+from fedvi.models.base import Model
+from fedvi.models.predictive import Predictive
+from fedvi.pytree import pytree, static
+
+
+@pytree
+class CustomModel(Model):
+    """A model made from a per-example log-likelihood.
+
+    log_likelihood: `f(params, x, y)` for one example, with params a vector; written in JAX.
+    params: number of parameters; None for one per column of x.
+    samples: draws per gradient step.
+    predict: `g(params, x)` for one example, returning a `Bernoulli`, `Categorical` or `Normal` without a row axis.
+        Without it predictions know only the log probability of given y.
+    predictive_samples: draws for predictions, a power of two.
+
+    Poisson regression:
+
+    >>> import jax.numpy as jnp
+    >>> def log_likelihood(w, x, y):
+    ...     log_rate = x @ w
+    ...     return y * log_rate - jnp.exp(log_rate)
+    >>> model = CustomModel(log_likelihood)
+    """
+
+    log_likelihood: Callable[..., Any] = static()
+    params: int | None = static(default=None)
+    samples: int = static(default=10)
+    predict: Callable[..., Any] | None = static(default=None)
+    predictive_samples: int = static(default=256)
+
+    def __post_init__(self) -> None:
+        whole("samples", self.samples, 1)
+        whole("predictive_samples", self.predictive_samples, 1)
+
+    def dim(self, x: Float[Array, "n ..."]) -> int:
+        """Return `params`, or one per column."""
+        return self.params if self.params is not None else super().dim(x)
+
+    def noise_shape(self, dim: int) -> tuple[int, ...]:
+        """One vector of standard normals per draw."""
+        return (self.samples, dim)
+
+    def expected_log_likelihood(
+        self, q: Any, x: Float[Array, "n ..."], y: Float[Array, "n ..."], z: Float[Array, "s d"]
+    ) -> Float[Array, " n"]:
+        """Return the average over draws, for every row."""
+        return jnp.mean(_for_draws_and_rows(self.log_likelihood)(q.transform(z), x, y), axis=0)
+
+    def predictive(self, q: GaussianFamily, x: Float[Array, "n ..."]) -> Predictive:
+        """Return the mixture over draws of `predict`, or of the likelihood itself if there is no `predict`."""
+        normals = jnp.asarray(_quasi_normals(self.predictive_samples, q.dim), q.natural_mean.dtype)
+        draws = q.coordinates().transform(normals)
+        if self.predict is None:
+            return LikelihoodMixture(draws, x, self.log_likelihood)
+        by_draw = jax.vmap(jax.vmap(self.predict, (None, 0)), (0, None))(draws, x)
+        mixture: Predictive = by_draw.mixture()
+        return mixture
+
+
+@pytree
+class LikelihoodMixture:
+    """The predictive distribution of which only log probabilities are known: `log mean_s p(y | x, w_s)`."""
+
+    draws: Float[Array, "s d"]
+    x: Float[Array, "n ..."]
+    log_likelihood: Callable[..., Any] = static()
+
+    def log_prob(self, y: Float[Array, "n ..."]) -> Float[Array, " n"]:
+        """Return the log probability of each row's y."""
+        values = _for_draws_and_rows(self.log_likelihood)(self.draws, self.x, y)
+        return logsumexp(values, axis=0) - jnp.log(float(values.shape[0]))
+
+
+def _for_draws_and_rows(f: Callable[..., Any]) -> Callable[..., Array]:
+    return jax.vmap(jax.vmap(f, (None, 0, 0)), (0, None, None))
+
+
+@functools.lru_cache(maxsize=8)
+def _quasi_normals(samples: int, dim: int) -> np.ndarray:
+    power = max(0, (samples - 1).bit_length())
+    points = qmc.Sobol(dim, scramble=False).random_base2(power)
+    return np.asarray(ndtri(points + 0.5 / len(points)))

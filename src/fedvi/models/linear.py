@@ -1,0 +1,64 @@
+"""Linear regression with known noise: `p(y | x, w) = N(y; w'x, noise_variance)`.
+
+The one model here that is conjugate: the likelihood of many rows is itself a Gaussian factor,
+
+    natural_mean = X'y / noise_variance        precision = X'X / noise_variance
+
+so that the posterior is known exactly. That makes it the oracle for everything else.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from fedvi.checks import positive
+from fedvi.gaussian import GaussianFamily
+from fedvi.models.linear_predictor import LinearPredictorModel
+from fedvi.models.predictive import Normal
+from fedvi.pytree import pytree
+
+
+@pytree
+class LinearRegression(LinearPredictorModel):
+    """Regression with Gaussian noise of known variance."""
+
+    noise_variance: float | Float[Array, ""] = 1.0
+
+    def __post_init__(self) -> None:
+        positive("noise_variance", self.noise_variance)
+
+    def value(
+        self,
+        mean: Float[Array, " n"],
+        variance: Float[Array, " n"],
+        y: Float[Array, " n"],
+        z: Float[Array, " 0"],  # noqa: ARG002
+    ) -> Float[Array, " n"]:
+        """Return `E[log N(y; eta, noise_variance)]`."""
+        squared_error = (y - mean) ** 2 + variance
+        return -0.5 * (jnp.log(2 * math.pi * self.noise_variance) + squared_error / self.noise_variance)
+
+    def slopes(
+        self,
+        mean: Float[Array, " n"],
+        variance: Float[Array, " n"],
+        y: Float[Array, " n"],
+        z: Float[Array, " 0"],  # noqa: ARG002
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the derivatives of `value` by mean and by variance."""
+        return (y - mean) / self.noise_variance, jnp.full_like(variance, -0.5) / self.noise_variance
+
+    def sufficient_statistics(
+        self, x: Float[Array, "n d"], y: Float[Array, " n"], weights: Float[Array, " n"]
+    ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Return natural mean and precision matrix of the likelihood of the weighted rows."""
+        weighted = x * (weights / self.noise_variance)[:, None]
+        return weighted.T @ y, weighted.T @ x
+
+    def predictive(self, q: GaussianFamily, x: Float[Array, "n d"]) -> Normal:
+        """Return mean and variance of y for every row."""
+        mean, variance = q.project(x)
+        return Normal(mean, variance + self.noise_variance)

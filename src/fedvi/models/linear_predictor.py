@@ -1,0 +1,67 @@
+"""Models in which y depends on w only through the linear predictor `eta = w'x`.
+
+Under a Gaussian q, eta_i is N(m_i, v_i) with (m_i, v_i) = q.project(x_i), so that every expectation is one-dimensional:
+
+    E_q[log p(y_i | eta_i)] = value(m_i, v_i, y_i)         a_i = d value / d m_i         b_i = d value / d v_i
+
+and the gradient in the coordinates of q is the pull-back of the pair (a, b) through `project`: two matrix-vector
+products, for any family. A gradient per example never exists.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, TypeVar
+
+import jax
+from jaxtyping import Array, Float
+
+from fedvi.models.base import Model
+
+C = TypeVar("C")
+
+
+class LinearPredictorModel(Model):
+    """A model that knows the value and the slopes of its one-dimensional expectation."""
+
+    @abc.abstractmethod
+    def value(
+        self,
+        mean: Float[Array, " n"],
+        variance: Float[Array, " n"],
+        y: Float[Array, " n"],
+        z: Float[Array, " s"],
+    ) -> Float[Array, " n"]:
+        """Return `E[log p(y_i | eta_i)]` for eta_i ~ N(mean_i, variance_i)."""
+
+    @abc.abstractmethod
+    def slopes(
+        self,
+        mean: Float[Array, " n"],
+        variance: Float[Array, " n"],
+        y: Float[Array, " n"],
+        z: Float[Array, " s"],
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the derivatives of `value` by mean and by variance."""
+
+    def expected_log_likelihood(
+        self, q: Any, x: Float[Array, "n d"], y: Float[Array, " n"], z: Float[Array, " s"]
+    ) -> Float[Array, " n"]:
+        """Return `E_q[log p(y_i | x_i, w)]` for every row."""
+        mean, variance = q.project(x)
+        return self.value(mean, variance, y, z)
+
+    def gradient(
+        self,
+        q: C,
+        x: Float[Array, "n d"],
+        y: Float[Array, " n"],
+        weights: Float[Array, " n"],
+        z: Float[Array, " s"],
+    ) -> C:
+        """Return the gradient of the weighted sum, by pulling the slopes back through `project`."""
+        (mean, variance), pull_back = jax.vjp(lambda coordinates: coordinates.project(x), q)
+        by_mean, by_variance = self.slopes(mean, variance, y, z)
+        gradient: C
+        (gradient,) = pull_back((weights * by_mean, weights * by_variance))
+        return gradient

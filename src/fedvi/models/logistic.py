@@ -1,0 +1,91 @@
+"""Logistic regression: `p(y | x, w) = sigmoid(y w'x)` with y in {-1, +1}.
+
+With points z_k and weights u_k for a standard normal (quadrature or Monte Carlo) and `eta_k = m + sqrt(v) z_k`:
+
+    value = sum_k u_k log sigmoid(y eta_k)
+    a = d value / d m = y sum_k u_k sigmoid(-y eta_k)
+    b = d value / d v = y sum_k u_k sigmoid(-y eta_k) z_k / (2 sqrt(v))
+
+a and b are the exact derivatives of the value as it is computed, and cost one sigmoid per point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from fedvi.checks import one_of
+from fedvi.errors import InputError
+from fedvi.gaussian import GaussianFamily
+from fedvi.models.expectation import GaussHermite, MonteCarlo, expected_sigmoid
+from fedvi.models.linear_predictor import LinearPredictorModel
+from fedvi.models.predictive import Bernoulli
+from fedvi.pytree import pytree, static
+
+
+@pytree
+class LogisticRegression(LinearPredictorModel):
+    """Binary classification with labels -1 and +1.
+
+    expectation: how `E_q[log p]` is taken while learning: `GaussHermite(20)` or `MonteCarlo(50)`.
+    predictive_link: `probit`, the approximation sigmoid(m / sqrt(1 + pi v / 8)) that the paper used, or `exact`.
+    """
+
+    expectation: GaussHermite | MonteCarlo = field(default_factory=GaussHermite)
+    predictive_link: str = static(default="probit")
+
+    def __post_init__(self) -> None:
+        one_of("predictive_link", self.predictive_link, ("probit", "exact"))
+
+    def noise_shape(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002
+        """Return what the chosen expectation needs."""
+        return self.expectation.noise_shape()
+
+    def value(
+        self,
+        mean: Float[Array, " n"],
+        variance: Float[Array, " n"],
+        y: Float[Array, " n"],
+        z: Float[Array, " s"],
+    ) -> Float[Array, " n"]:
+        """Return `E[log sigmoid(y eta)]`."""
+        points, weights = self.expectation.points(z)
+        eta = mean[:, None] + _root(variance)[:, None] * points[None]
+        return jax.nn.log_sigmoid(y[:, None] * eta) @ weights
+
+    def slopes(
+        self,
+        mean: Float[Array, " n"],
+        variance: Float[Array, " n"],
+        y: Float[Array, " n"],
+        z: Float[Array, " s"],
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the derivatives of `value` by mean and by variance."""
+        points, weights = self.expectation.points(z)
+        root = _root(variance)
+        wrong = jax.nn.sigmoid(-y[:, None] * (mean[:, None] + root[:, None] * points[None]))
+        return y * (wrong @ weights), y * (wrong @ (weights * points)) / (2 * root)
+
+    def predictive(self, q: GaussianFamily, x: Float[Array, "n d"]) -> Bernoulli:
+        """Return the probability of +1 for every row."""
+        mean, variance = q.project(x)
+        if self.predictive_link == "probit":
+            return Bernoulli(mean / jnp.sqrt(1 + jnp.pi * variance / 8))
+        return Bernoulli(jnp.log(expected_sigmoid(mean, variance)) - jnp.log(expected_sigmoid(-mean, variance)))
+
+    def check_targets(self, y: np.ndarray, where: str) -> None:
+        """Raise unless all labels are -1 or +1."""
+        wrong = np.flatnonzero((y != 1) & (y != -1))
+        if wrong.size == 0:
+            return
+        remedy = "Use 2 * y - 1." if np.all((y == 0) | (y == 1)) else "This model has two classes."
+        raise InputError(f"Expected labels -1 and +1, got {y[wrong[0]]:g} in {where}, row {wrong[0]}. {remedy}")
+
+
+def _root(variance: Float[Array, " n"]) -> Float[Array, " n"]:
+    # A row of zeros has variance 0, where the square root has no derivative.
+    return jnp.sqrt(jnp.maximum(variance, 1e-12))

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 
 class FedviError(Exception):
-    """Base of all errors that fedvi raises on purpose."""
+    """Base of all errors that fedvi raises on purpose.
+
+    result: when a simulation fails on its way, everything that was done before.
+    """
+
+    result: Result | None = None
 
 
 class InputError(FedviError, ValueError):
@@ -37,12 +42,7 @@ class ImproperError(FedviError, ArithmeticError):
 
 
 class ReleaseRefused(FedviError):
-    """The server turned a release away; its state is unchanged.
-
-    result: in a simulation, everything that was done before.
-    """
-
-    result: Result | None = None
+    """The server turned a release away; its state is unchanged."""
 
 
 class UnknownClient(ReleaseRefused):

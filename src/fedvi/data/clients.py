@@ -1,7 +1,7 @@
 """Clients' rows, checked and laid end to end in one buffer.
 
 A compiled update depends on the shape of its arguments. With all rows in one buffer, and a client being an offset
-and a size, one compiled update serves clients of any size and no row is copied. A real site is a buffer with one client.
+and a size, one compiled update serves clients of any size, and no row is copied. A real site is a buffer of one client.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from fedvi.data import Clients
-from fedvi.federation.server import ServerState, init_server, server_step
+from fedvi.federation.server import ServerState, Verdict, init_server, server_step
 from fedvi.gaussian import Factor, GaussianFamily
 from fedvi.local import Algorithm, ClientState, Draws, Public, client_step, init_client
 from fedvi.models import Model
@@ -64,18 +64,21 @@ def run_block(
     draws: Draws,
     count: Int[Array, ""],
 ) -> tuple[Carry, Int[Array, " turns"]]:
-    """Play the first `count` turns; return the new state and the server's verdict on every release."""
+    """Play the first `count` turns; return the new state and what became of every update."""
 
     def play(k: Int[Array, ""], so_far: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, verdicts = so_far
         turn: Turns = take(turns, k)
         state: ClientState = take(carry.clients, turn.client)
         q = take(carry.snapshots, turn.source)
-        new, release = client_step(algorithm, model, public, q, state, data.site(turn.client), take(draws, k))
+        site = data.site(turn.client)
+        cavity = algorithm.problem(public, q, state.factor, site.size).anchor
+        new, release = client_step(algorithm, model, public, q, state, site, take(draws, k))
         server, verdict = server_step(carry.server, turn.client, release)
+        verdict = jnp.where(cavity.is_proper(), verdict, jnp.int32(Verdict.IMPROPER_CAVITY))
         carry = Carry(
             server=server,
-            clients=put(carry.clients, turn.client, choose(verdict == 0, new, state)),
+            clients=put(carry.clients, turn.client, choose(verdict == Verdict.ACCEPTED, new, state)),
             snapshots=put(carry.snapshots, turn.save, server.posterior),
         )
         return carry, verdicts.at[k].set(verdict)

@@ -69,6 +69,10 @@ class Checkpoint:
                     "Resume with the same settings, or start anew."
                 )
         leaves, structure = jax.tree.flatten(fresh)
+        if [leaf.shape for leaf in leaves] != [saved.shape for saved in self.leaves]:
+            raise ResumeError(
+                "The saved run's arrays do not fit this run, though its settings do: the file is damaged."
+            )
         restored = [jnp.asarray(saved, leaf.dtype) for saved, leaf in zip(self.leaves, leaves, strict=True)]
         return jax.tree.unflatten(structure, restored)
 

@@ -106,7 +106,7 @@ class Run:
         return max(1, min(BLOCK_TURNS, BLOCK_BYTES // bytes_per_turn))
 
     def play(self, carry: Carry, block: Sequence[PlannedTurn], capacity: int) -> Carry:
-        """Play at most `capacity` turns; raise `ReleaseRefused` if the server refuses one."""
+        """Play at most `capacity` turns; raise if one of them is refused."""
         padded = [*block, *[block[-1]] * (capacity - len(block))]
         drawn = [self._draw(turn.client, turn.update) for turn in block]
         drawn += [drawn[-1]] * (capacity - len(block))

@@ -22,19 +22,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from fedvi.errors import ImproperRelease, MalformedRelease, NonFiniteRelease, OutOfSequence, UnknownClient
+from fedvi.errors import (
+    ImproperError,
+    ImproperRelease,
+    MalformedRelease,
+    NonFiniteRelease,
+    OutOfSequence,
+    UnknownClient,
+)
 from fedvi.gaussian import Factor, GaussianFamily, require_proper
 from fedvi.local import Release
 from fedvi.pytree import choose, put, pytree, repeat, take
 
 
 class Verdict(enum.IntEnum):
-    """What the server says to a release."""
+    """What became of an update."""
 
     ACCEPTED = 0
     NON_FINITE = 1
     OUT_OF_SEQUENCE = 2
     IMPROPER = 3
+    IMPROPER_CAVITY = 4  # seen by the client: nothing was released
 
 
 @pytree
@@ -130,14 +138,19 @@ class Coordinator:
 
 
 def raise_unless_accepted(verdict: Verdict, name: str, sequence: int, applied: int) -> None:
-    """Raise what the verdict on release number `sequence` of client `name` means."""
+    """Raise what the verdict on update number `sequence` of client `name` means."""
     match verdict:
         case Verdict.ACCEPTED:
             return
         case Verdict.NON_FINITE:
             raise NonFiniteRelease(
-                f"Release {sequence} of client {name!r} holds NaN or infinity: its cavity was improper or its local "
-                "steps diverged. Use more damping or a smaller learning rate."
+                f"Release {sequence} of client {name!r} holds NaN or infinity: its local steps diverged. "
+                "Use a smaller learning rate."
+            )
+        case Verdict.IMPROPER_CAVITY:
+            raise ImproperError(
+                f"The cavity of client {name!r} is improper before update {sequence}. "
+                "Use more damping, or let the algorithm repair factors."
             )
         case Verdict.OUT_OF_SEQUENCE:
             raise OutOfSequence(f"Expected release {applied + 1} of client {name!r}, got release {sequence}.")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from fedvi.checks import in_range, whole
 from fedvi.data import Table, check_table, named
-from fedvi.errors import InputError, ReleaseRefused, SimulationInterrupted
+from fedvi.errors import FedviError, InputError, SimulationInterrupted
 from fedvi.federation.block import Carry
 from fedvi.federation.plan import PlannedTurn
 from fedvi.federation.progress import progress_bar
@@ -64,8 +64,8 @@ def simulate(
     resume: a checkpoint, or the path of one, of a run with the same settings.
     progress: show a progress bar; by default only on a terminal.
 
-    Ctrl-C raises `SimulationInterrupted`, and a refused release `ReleaseRefused`; the `result` of either holds
-    everything until then.
+    Ctrl-C raises `SimulationInterrupted`; an update that goes wrong raises `ReleaseRefused` or `ImproperError`. The
+    `result` of each of them holds everything until then.
     """
     if communications is None and until is None and max_updates is None:
         raise InputError("Expected communications, until or max_updates, got none: the run would never end.")
@@ -79,32 +79,36 @@ def simulate(
     schedule = Asynchronous() if schedule is None else schedule
     run = Run.prepare(named(clients), model, prior, algorithm, schedule, max_updates, seed)
     scores = _scores(run, test, measure)
-    state = _State(run.init(), 0, ())
+    turns, state = run.turns(), _State(run.init())
     if resume is None:
-        state = state.with_record(0.0, scores)
+        state = state.with_record(scores)
     else:
         saved = resume if isinstance(resume, Checkpoint) else Checkpoint.load(resume)
-        state = _State(saved.restore(run.init(), run.settings()), saved.communications, saved.records)
+        if communications is not None and communications < saved.communications:
+            raise InputError(f"The saved run has {saved.communications} communications, more than {communications}.")
+        *_, last = itertools.chain([None], itertools.islice(turns, saved.communications))
+        time = 0.0 if last is None else last.time
+        state = _State(saved.restore(run.init(), run.settings()), saved.communications, time, saved.records)
 
-    turns = _remaining(run, state.communications, communications, until)
+    if communications is not None:
+        turns = itertools.islice(turns, communications - state.communications)
+    if until is not None:
+        turns = itertools.takewhile(lambda turn: turn.time <= until, turns)
     every = math.inf if evaluate_every is None else evaluate_every
-    capacity = run.block_turns
     total = communications if communications is not None else sum(run.budgets)
-    time = 0.0
+    capacity = run.block_turns
     try:
         with progress_bar(progress, None if math.isinf(total) else total, state.communications) as show:
             while block := _next_block(turns, capacity, every - state.communications % every):
-                carry = run.play(state.carry, block, capacity)
-                state = dataclasses.replace(state, carry=carry, communications=state.communications + len(block))
-                time = block[-1].time
+                state = state.after(block, run.play(state.carry, block, capacity))
                 if state.communications % every == 0:
-                    state = state.with_record(time, scores)
+                    state = state.with_record(scores)
                 show(state.communications)
-        return _result(run, state, state.with_record(time, scores).records)
+        return _result(run, state, state.with_record(scores).records)
     except KeyboardInterrupt:
         raise SimulationInterrupted(_result(run, state, state.records)) from None
-    except ReleaseRefused as refused:
-        refused.result = _result(run, state, state.records)
+    except FedviError as error:
+        error.result = _result(run, state, state.records)
         raise
 
 
@@ -113,18 +117,22 @@ class _State:
     """Where a simulation is: replaced as a whole, so that an interruption never sees half of it."""
 
     carry: Carry
-    communications: int
-    records: tuple[Record, ...]
+    communications: int = 0
+    time: float = 0.0
+    records: tuple[Record, ...] = ()
 
-    def with_record(self, time: float, scores: Measure) -> _State:
+    def after(self, block: Sequence[PlannedTurn], carry: Carry) -> _State:
+        """Return the state after a block of turns."""
+        return _State(carry, self.communications + len(block), block[-1].time, self.records)
+
+    def with_record(self, scores: Measure) -> _State:
         """Measure, unless that was just done."""
         if self.records and self.records[-1]["communications"] == self.communications:
             return self
-        repairs = int(jnp.sum(self.carry.clients.repairs))
         record: Record = {
             "communications": self.communications,
-            "time": time,
-            "repairs": repairs,
+            "time": self.time,
+            "repairs": int(jnp.sum(self.carry.clients.repairs)),
             **scores(self.carry),
         }
         return dataclasses.replace(self, records=(*self.records, record))
@@ -143,11 +151,6 @@ def _scores(run: Run, test: Table | None, measure: Measure | None) -> Measure:
         return {**predicted, **({} if measure is None else measure(carry))}
 
     return scores
-
-
-def _remaining(run: Run, done: int, communications: int | None, until: float | None) -> Iterator[PlannedTurn]:
-    turns = itertools.islice(run.turns(), done, communications)
-    return itertools.takewhile(lambda turn: until is None or turn.time <= until, turns)
 
 
 def _next_block(turns: Iterator[PlannedTurn], capacity: int, before_measuring: float) -> list[PlannedTurn]:

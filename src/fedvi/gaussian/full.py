@@ -140,7 +140,7 @@ class FullGaussian(GaussianFamily):
     def repaired(self) -> tuple[Self, Int[Array, "*batch"]]:
         """Set directions (eigenvectors) with negative precision to the factor 1, and count them.
 
-        A client with fewer rows than parameters has zero eigenvalues, which rounding makes slightly negative: they stay.
+        A client with fewer rows than parameters has zero eigenvalues, which rounding makes a bit negative: they stay.
         """
         values, vectors = jnp.linalg.eigh(self.precision)
         rounding = self.dim * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values), axis=-1, keepdims=True)

@@ -1,7 +1,7 @@
 """Two ways to take E[f(eta)] for eta ~ N(mean, variance) in one dimension, as points and weights for z ~ N(0, 1).
 
 `GaussHermite` is deterministic and the default. `MonteCarlo` averages over draws of z shared by all rows of a
-minibatch, as the paper did. And `expected_sigmoid`, the same expectation for the logistic function to full precision.
+minibatch, as the paper did. And `log_expected_sigmoid`, for predictions: precise at any variance.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
+from jax.scipy.special import log_ndtr, logsumexp
 from jaxtyping import Array, Float
 
 from fedvi.checks import whole
@@ -61,19 +61,29 @@ def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     return points, weights / weights.sum()
 
 
-def expected_sigmoid(mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Return E[sigmoid(eta)] for eta ~ N(mean, variance), to about 1e-7 at any variance.
+def log_expected_sigmoid(mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Return log E[sigmoid(eta)] for eta ~ N(mean, variance), at any mean and variance.
 
     Where the variance is below 1, Gauss-Hermite quadrature over eta converges fast. Where it is larger the sigmoid
     looks like a step to the Gaussian and quadrature stalls. But `sigmoid(eta) = P(T < eta)` for a standard logistic T,
     so the same number is `E_T[Phi((mean - T) / sqrt(variance))]`, in which the Gaussian is the smooth part: the
     trapezoidal rule over T converges exponentially.
-    """
-    nodes, weights = (jnp.asarray(part, mean.dtype) for part in _gauss_hermite(32))
-    narrow = jax.nn.sigmoid(mean[:, None] + jnp.sqrt(jnp.minimum(variance, 1.0))[:, None] * nodes[None]) @ weights
 
-    grid = np.arange(-36.0, 36.5, 0.75)
-    density = jnp.asarray(0.75 * 0.25 / np.cosh(grid / 2) ** 2, mean.dtype)
-    spread = jnp.sqrt(jnp.maximum(variance, 1.0))
-    wide = ndtr((mean[:, None] - jnp.asarray(grid, mean.dtype)[None]) / spread[:, None]) @ density
-    return jnp.where(variance < 1.0, narrow, wide)
+    Far in the left tail the value is all about `exp(eta)`. There `sigmoid(eta) = exp(eta) sigmoid(-eta)`, completing
+    the square, gives `exp(mean + variance / 2) E[sigmoid(eta')]` with eta' ~ N(-mean - variance, variance).
+    """
+    tail = mean + variance < 0
+    centre = jnp.where(tail, -mean - variance, mean)
+
+    nodes, weights = (jnp.asarray(part, mean.dtype) for part in _gauss_hermite(32))
+    eta = centre[:, None] + jnp.sqrt(jnp.minimum(variance, 1.0))[:, None] * nodes[None]
+    narrow = logsumexp(jax.nn.log_sigmoid(eta) + jnp.log(weights)[None], axis=1)
+
+    step = 0.75
+    grid = np.arange(-36.0, 36.0 + step, step)
+    log_density = jnp.asarray(np.log(step / 4) - 2 * np.log(np.cosh(grid / 2)), mean.dtype)
+    gaps = (centre[:, None] - jnp.asarray(grid, mean.dtype)[None]) / jnp.sqrt(jnp.maximum(variance, 1.0))[:, None]
+    wide = logsumexp(log_ndtr(gaps) + log_density[None], axis=1)
+
+    value = jnp.where(variance < 1.0, narrow, wide)
+    return jnp.where(tail, mean + variance / 2 + value, value)

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from fedvi.checks import one_of
 from fedvi.errors import InputError
 from fedvi.gaussian import GaussianFamily
-from fedvi.models.expectation import GaussHermite, MonteCarlo, expected_sigmoid
+from fedvi.models.expectation import GaussHermite, MonteCarlo, log_expected_sigmoid
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.predictive import Bernoulli
 from fedvi.pytree import pytree, static
@@ -75,7 +75,7 @@ class LogisticRegression(LinearPredictorModel):
         mean, variance = q.project(x)
         if self.predictive_link == "probit":
             return Bernoulli(mean / jnp.sqrt(1 + jnp.pi * variance / 8))
-        return Bernoulli(jnp.log(expected_sigmoid(mean, variance)) - jnp.log(expected_sigmoid(-mean, variance)))
+        return Bernoulli(log_expected_sigmoid(mean, variance) - log_expected_sigmoid(-mean, variance))
 
     def check_targets(self, y: np.ndarray, where: str) -> None:
         """Raise unless all labels are -1 or +1."""

@@ -1,0 +1,21 @@
+"""Strictness that users are spared: no silent promotion of dtypes or ranks in the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
+import pytest
+from hypothesis import settings
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+settings.register_profile("fedvi", deadline=None, max_examples=30, derandomize=True)
+settings.load_profile("fedvi")
+
+
+@pytest.fixture(params=[False, True], ids=["float32", "float64"])
+def x64(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Run the test in both precisions."""
+    with jax.enable_x64(request.param):
+        yield request.param

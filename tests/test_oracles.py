@@ -1,0 +1,173 @@
+"""The federation against what is known exactly: conjugate posteriors, and optima found by another library."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from federations import exact_posterior, linear_tables, logistic_tables, pool, relative_error
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit
+
+from fedvi import (
+    PVI,
+    Asynchronous,
+    CentralisedVI,
+    Committee,
+    EventDriven,
+    Exact,
+    FullBatch,
+    FullGaussian,
+    Gaussian,
+    GradientSteps,
+    LinearRegression,
+    LogisticRegression,
+    Result,
+    RoundRobin,
+    Schedule,
+    Synchronous,
+    simulate,
+)
+
+DIM = 6
+SIZES = {
+    1: [80],
+    2: [20, 100],
+    10: [3, 50, 7, 120, 1, 33, 80, 12, 64, 5],
+    37: [1 + (7 * index) % 41 for index in range(37)],
+}
+
+
+def conjugate_run(
+    clients: int,
+    schedule: Schedule,
+    family: type,
+    max_updates: int | None,
+    damping: float = 1.0,
+    communications: int | None = None,
+) -> Result:
+    return simulate(
+        linear_tables(SIZES[clients], DIM, noise_variance=0.5),
+        LinearRegression(0.5),
+        seed=1,
+        prior=family.standard(DIM),  # type: ignore[attr-defined]
+        algorithm=PVI(Exact(), damping),
+        schedule=schedule,
+        max_updates=max_updates,
+        communications=communications,
+    )
+
+
+@pytest.mark.parametrize("clients", SIZES)
+@pytest.mark.parametrize(
+    ("schedule", "updates"),
+    [(RoundRobin(), 1), (Asynchronous(), 4), (Synchronous(), 1), (EventDriven(), 2)],
+    ids=["one sequential pass", "asynchronous", "synchronous", "event-driven"],
+)
+def test_conjugate_posterior_is_exact(clients: int, schedule: Schedule, updates: int, x64: bool) -> None:
+    mean, precision = exact_posterior(linear_tables(SIZES[clients], DIM, noise_variance=0.5), 0.5)
+    q = conjugate_run(clients, schedule, FullGaussian, updates).posterior
+    tolerance = 1e-10 if x64 else 1e-5
+    assert relative_error(q.mean, mean) < tolerance
+    assert relative_error(q.precision, precision) < tolerance
+
+
+@pytest.mark.parametrize("clients", SIZES)
+@pytest.mark.parametrize("schedule", [RoundRobin(), Asynchronous()], ids=["sequential", "asynchronous"])
+def test_mean_field_conjugate_run_converges_to_the_mean_field_optimum(
+    clients: int, schedule: Schedule, x64: bool
+) -> None:
+    """argmin KL(q || N(mean, precision^-1)) over mean-field q has the same mean and the diagonal of the precision."""
+    mean, precision = exact_posterior(linear_tables(SIZES[clients], DIM, noise_variance=0.5), 0.5)
+    # small clients come often and large ones rarely: the longest-waiting one must come some dozens of times
+    q = conjugate_run(clients, schedule, Gaussian, None, communications=15_000).posterior
+    tolerance = 1e-10 if x64 else 1e-5
+    assert relative_error(q.precision, np.diag(precision)) < tolerance
+    assert relative_error(q.mean, mean) < tolerance
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 30])
+def test_damping_approaches_the_conjugate_factors_geometrically(rounds: int) -> None:
+    """The target does not depend on q here, so after k updates a factor is target^(1 - (1 - damping)^k)."""
+    _, precision = exact_posterior(linear_tables(SIZES[10], DIM, noise_variance=0.5), 0.5)
+    expected = np.eye(DIM) + (precision - np.eye(DIM)) * (1 - 0.7**rounds)
+    q = conjugate_run(10, RoundRobin(), FullGaussian, rounds, damping=0.3).posterior
+    assert relative_error(q.precision, expected) < 1e-5
+
+
+def test_committee_with_same_or_split_prior_is_exact_in_the_conjugate_case() -> None:
+    tables = linear_tables(SIZES[10], DIM)
+    mean, precision = exact_posterior(tables)
+    for prior in ("same", "split"):
+        q = simulate(
+            tables,
+            LinearRegression(),
+            seed=0,
+            prior=FullGaussian.standard(DIM),
+            algorithm=Committee(Exact(), prior=prior),
+            schedule=Synchronous(),
+            max_updates=1,
+        ).posterior
+        assert relative_error(q.mean, mean) < 1e-5
+        assert relative_error(q.precision, precision) < 1e-5
+
+
+def logistic_vi_optimum(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the mean-field VI optimum under N(0, I), by L-BFGS in float64; shares no code with fedvi."""
+    nodes, weights = np.polynomial.hermite.hermgauss(40)
+    nodes, weights = nodes * np.sqrt(2), weights / np.sqrt(np.pi)
+    dim = x.shape[1]
+
+    def negative_elbo(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        mean, log_variance = np.split(parameters, 2)
+        variance = np.exp(log_variance)
+        spread = np.sqrt(x**2 @ variance)
+        eta = (x @ mean)[:, None] + spread[:, None] * nodes
+        wrong = expit(-y[:, None] * eta)
+        by_mean = y * (wrong @ weights)
+        by_variance = y * (wrong @ (weights * nodes)) / (2 * spread)
+        kl = 0.5 * np.sum(variance + mean**2 - 1 - log_variance)
+        value = kl - np.sum(log_expit(y[:, None] * eta) @ weights)
+        gradient = [mean - x.T @ by_mean, 0.5 * (variance - 1) - variance * (x.T**2 @ by_variance)]
+        return value, np.concatenate(gradient)
+
+    found = minimize(negative_elbo, np.zeros(2 * dim), jac=True, method="L-BFGS-B", options={"ftol": 0, "gtol": 1e-8})
+    mean, log_variance = np.split(found.x, 2)
+    return mean, np.exp(log_variance)
+
+
+def kl_between(q: Gaussian, mean: np.ndarray, variance: np.ndarray) -> float:
+    return float(q.kl(Gaussian.from_moments(mean, variance)))
+
+
+def test_logistic_pvi_converges_to_the_centralised_vi_optimum() -> None:
+    tables = logistic_tables([150, 60, 25, 300], 8)
+    optimum = logistic_vi_optimum(*pool(tables))
+    steps = GradientSteps(25, 0.5, FullBatch())
+    federated = simulate(
+        tables, LogisticRegression(), seed=0, algorithm=PVI(steps, 0.5), schedule=RoundRobin(), max_updates=150
+    ).posterior
+    centralised = simulate(
+        tables, LogisticRegression(), seed=0, algorithm=CentralisedVI(steps), schedule=RoundRobin(), max_updates=100
+    ).posterior
+    assert kl_between(federated, *optimum) < 1e-3
+    assert kl_between(centralised, *optimum) < 1e-3
+    # and the test would notice: one client's posterior, and the committee's, are far from it
+    alone = logistic_vi_optimum(*tables["site 3"])
+    assert kl_between(Gaussian.from_moments(*alone), *optimum) > 0.1
+    committee = simulate(
+        tables,
+        LogisticRegression(),
+        seed=0,
+        algorithm=Committee(GradientSteps(2000, 0.5, FullBatch())),
+        schedule=Synchronous(),
+        max_updates=1,
+    ).posterior
+    assert 1e-3 < kl_between(committee, *optimum) < 10
+
+
+def test_stochastic_pvi_comes_close_to_the_optimum() -> None:
+    tables = logistic_tables([400, 150, 300], 8)
+    optimum = logistic_vi_optimum(*pool(tables))
+    q = simulate(tables, LogisticRegression(), seed=0, communications=3000).posterior
+    assert kl_between(q, *optimum) < 0.1
+    assert kl_between(Gaussian.standard(8), *optimum) > 10

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from federations import Tables, linear_tables, logistic_tables
 
+from federations import Tables, linear_tables, logistic_tables
 from fedvi import (
     PVI,
     Algorithm,
@@ -107,7 +107,7 @@ def run(algorithm: Algorithm, schedule: Schedule, model: Model, family: type[Gau
         tables,
         model,
         seed=7,
-        prior=family.standard(DIM),  # type: ignore[attr-defined]
+        prior=family.standard(DIM),
         algorithm=algorithm,
         schedule=schedule,
         communications=24,

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from federations import linear_tables, logistic_tables, pool
 
+from federations import linear_tables, logistic_tables, pool
 from fedvi import (
     PVI,
     ClientState,
@@ -54,7 +54,7 @@ def draws_of(algorithm: Algorithm, model: Model, seed: int = 0, capacity: int | 
 
 def one_update(
     algorithm: Algorithm, site: Site, q: Any, state: ClientState | None = None, draws: Draws | None = None
-) -> tuple[ClientState, Release]:
+) -> tuple[ClientState, Any]:
     model = LogisticRegression()
     state = init_client(algorithm, q) if state is None else state
     draws = draws_of(algorithm, model) if draws is None else draws
@@ -80,6 +80,7 @@ def test_update_is_a_function_of_its_arguments(site: Site) -> None:
 def test_release_holds_factor_sequence_and_event_and_nothing_else(site: Site) -> None:
     assert [field.name for field in dataclasses.fields(Release)] == ["factor", "sequence", "event"]
     state, release = one_update(PVI(), site, Gaussian.standard(DIM))
+    assert isinstance(release, Release)
     assert isinstance(release.factor, Gaussian)
     assert leaves_equal(release.factor, state.factor)
     assert int(release.sequence) == 1
@@ -210,6 +211,7 @@ def test_exact_update_finds_the_conjugate_factor() -> None:
     algorithm, model, prior = PVI(Exact(), damping=1.0), LinearRegression(0.5), FullGaussian.standard(DIM)
     state = init_client(algorithm, prior)
     _, release = update(algorithm, model, public(prior), prior, state, site_of(x, y), draws_of(algorithm, model))
+    assert isinstance(release.factor, FullGaussian)
     assert np.allclose(release.factor.natural_mean, x.T @ y / 0.5, rtol=1e-4)
     assert np.allclose(release.factor.precision, x.T @ x / 0.5, rtol=1e-4, atol=1e-4)
 
@@ -217,7 +219,7 @@ def test_exact_update_finds_the_conjugate_factor() -> None:
 def test_gradient_steps_find_the_same_optimum_as_exact() -> None:
     x, y = linear_tables([ROWS], DIM)["site 0"]
     model, prior = LinearRegression(), Gaussian.standard(DIM)
-    factors = []
+    factors: list[Any] = []
     for solver in (Exact(), GradientSteps(3000, 0.3, FullBatch())):
         algorithm = PVI(solver, damping=1.0)
         state = init_client(algorithm, prior)
@@ -236,7 +238,7 @@ def test_one_compilation_serves_settings_and_clients_of_any_size() -> None:
         site = Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(offset), jnp.int32(size))
         draws = draw(algorithm, model, DIM, size, np.random.default_rng(0))
         update(algorithm, model, public(prior), prior, init_client(algorithm, prior), site, draws)
-        compilations.add(client._compiled_step._cache_size())
+        compilations.add(client._compiled_step._cache_size())  # type: ignore[attr-defined]
     assert len(compilations) == 1
 
 

@@ -8,18 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from federations import linear_tables, logistic_tables, relative_error
 from scipy.integrate import quad
 from scipy.special import expit, log_expit
 from scipy.stats import norm
 
+from federations import linear_tables, logistic_tables, relative_error
 from fedvi import (
     Bernoulli,
     Categorical,
     CustomModel,
     FullGaussian,
-    Gaussian,
     GaussHermite,
+    Gaussian,
     InputError,
     LinearRegression,
     LogisticRegression,
@@ -211,7 +211,7 @@ def test_labels_are_explained() -> None:
     model.check_targets(np.array([1.0, 1.0]), "a client of one class")
     with pytest.raises(InputError, match=r"labels -1 and \+1, got 0 in client 'a', row 1. Use 2 \* y - 1."):
         model.check_targets(np.array([1.0, 0.0]), "client 'a'")
-    with pytest.raises(InputError, match="got 2 in client 'a', row 0. This model has two classes."):
+    with pytest.raises(InputError, match=r"got 2 in client 'a', row 0. This model has two classes."):
         model.check_targets(np.array([2.0, 1.0, -1.0]), "client 'a'")
 
 

@@ -97,7 +97,7 @@ class Checkpoint:
     def load(cls, path: str | os.PathLike[str]) -> Checkpoint:
         """Read a checkpoint, or raise `ResumeError` if the file is not one."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 header = json.loads(str(file["header"]))
                 leaves = tuple(file[f"leaf_{index}"] for index in range(len(file.files) - 1))
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:

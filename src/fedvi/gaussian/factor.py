@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from fedvi.errors import ImproperError
 
@@ -91,6 +92,22 @@ class GaussianFamily(Factor):
     Moments, KL, entropy and draws need a proper Gaussian and give NaN for an improper one: they run inside compiled
     code, which cannot raise. `require_proper` raises where a person is there to read it.
     """
+
+    precision: Float[Array, "*batch ..."]
+
+    @classmethod
+    @abc.abstractmethod
+    def standard(cls, dim: int, variance: float = 1.0) -> Self:
+        """Return N(0, variance I)."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_moments(cls, mean: ArrayLike, spread: ArrayLike) -> Self:
+        """Return the Gaussian with this mean and these variances, or this covariance matrix."""
+
+    @abc.abstractmethod
+    def log_prob(self, w: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        """Return the normalised log density at w."""
 
     @abc.abstractmethod
     def coordinates(self) -> Any:

@@ -12,7 +12,8 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import ArrayLike
 
 from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix
 from fedvi.pytree import pytree
@@ -90,12 +91,12 @@ class FullGaussian(GaussianFamily):
         return cls(jnp.zeros(dim), jnp.eye(dim) / variance)
 
     @classmethod
-    def from_moments(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
-        """Return the Gaussian with this mean and this covariance matrix."""
-        mean, covariance = jnp.asarray(mean, float), jnp.asarray(covariance, float)
+    def from_moments(cls, mean: ArrayLike, spread: ArrayLike) -> Self:
+        """Return the Gaussian with this mean and this covariance matrix (`spread`)."""
+        centre, covariance = jnp.asarray(mean, float), jnp.asarray(spread, float)
         inverse = _inverse_lower(jnp.linalg.cholesky(covariance))
         precision = jnp.swapaxes(inverse, -1, -2) @ inverse
-        return cls(_times(precision, mean), precision)
+        return cls(_times(precision, centre), precision)
 
     @property
     def mean(self) -> Float[Array, "*batch d"]:

@@ -12,7 +12,8 @@ from typing import Self
 
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import ArrayLike
 
 from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix
 from fedvi.pytree import pytree
@@ -80,10 +81,10 @@ class Gaussian(GaussianFamily):
         return cls.from_moments(jnp.zeros(dim), jnp.full(dim, float(variance)))
 
     @classmethod
-    def from_moments(cls, mean: ArrayLike, variance: ArrayLike) -> Self:
-        """Return the Gaussian with this mean and these marginal variances."""
-        mean, variance = jnp.asarray(mean, float), jnp.asarray(variance, float)
-        return cls(mean / variance, 1 / variance)
+    def from_moments(cls, mean: ArrayLike, spread: ArrayLike) -> Self:
+        """Return the Gaussian with this mean and these marginal variances (`spread`)."""
+        centre, variance = jnp.asarray(mean, float), jnp.asarray(spread, float)
+        return cls(centre / variance, 1 / variance)
 
     @property
     def mean(self) -> Float[Array, "*batch d"]:

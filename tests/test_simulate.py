@@ -1,0 +1,201 @@
+"""`simulate`: resumable, interruptible, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from federations import Tables, logistic_tables
+from fedvi import (
+    PVI,
+    Asynchronous,
+    CentralisedVI,
+    Checkpoint,
+    EventDriven,
+    FullGaussian,
+    Gaussian,
+    GradientSteps,
+    InputError,
+    LogisticRegression,
+    Minibatch,
+    ReleaseRefused,
+    Result,
+    ResumeError,
+    RoundRobin,
+    SimulationInterrupted,
+    Synchronous,
+    evaluate,
+    simulate,
+)
+
+DIM = 3
+
+
+@pytest.fixture
+def tables() -> Tables:
+    return logistic_tables([30, 8, 55], DIM)
+
+
+def run(tables: Tables, **options: Any) -> Result:
+    options = {"seed": 5, "test": tables["site 2"], "evaluate_every": 40, **options}
+    return simulate(tables, LogisticRegression(), **options)
+
+
+def same_bits(a: Result, b: Result) -> bool:
+    leaves = zip(jax.tree.leaves((a.posterior, a.clients)), jax.tree.leaves((b.posterior, b.clients)), strict=True)
+    return all(np.asarray(s).tobytes() == np.asarray(t).tobytes() for s, t in leaves)
+
+
+@pytest.mark.parametrize(
+    "schedule", [Asynchronous(), Synchronous(), EventDriven(jitter=0.3)], ids=lambda s: type(s).__name__
+)
+@pytest.mark.parametrize("cut", [1, 40, 137])
+def test_resumed_run_equals_uninterrupted_one(tables: Tables, tmp_path: Path, schedule: Any, cut: int) -> None:
+    whole = run(tables, schedule=schedule, communications=200)
+    first = run(tables, schedule=schedule, communications=cut)
+    first.checkpoint.save(tmp_path / "run.npz")
+    second = run(tables, schedule=schedule, communications=200, resume=tmp_path / "run.npz")
+    assert same_bits(whole, second)
+    assert second.history == whole.history
+    assert not same_bits(whole, first)
+
+
+def test_resume_works_in_float64_too(tables: Tables) -> None:
+    with jax.enable_x64(True):
+        whole = run(tables, communications=60)
+        assert same_bits(whole, run(tables, communications=60, resume=run(tables, communications=25).checkpoint))
+
+
+def test_interrupted_run_loses_nothing_and_goes_on(tables: Tables) -> None:
+    calls = 0
+
+    def interrupt(carry: Any) -> dict[str, float]:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise KeyboardInterrupt
+        return {"version": float(carry.server.version)}
+
+    with pytest.raises(SimulationInterrupted, match="after 120 communications") as stopped:
+        run(tables, communications=200, measure=interrupt)
+    partial = stopped.value.result
+    assert partial.history["version"].tolist() == [0, 40, 80]
+    assert len(partial.history.turns) == 120
+
+    def version(carry: Any) -> dict[str, float]:
+        return {"version": float(carry.server.version)}
+
+    rest = run(tables, communications=200, resume=partial.checkpoint, measure=version)
+    assert same_bits(rest, run(tables, communications=200))
+    assert rest.history["version"].tolist() == [0, 40, 80, 160, 200]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"seed": 6}, "seed"),
+        ({"schedule": RoundRobin()}, "schedule"),
+        ({"algorithm": PVI(damping=0.2)}, "algorithm"),
+        ({"algorithm": PVI(GradientSteps(sampler=Minibatch(7)))}, "algorithm"),
+        ({"prior": Gaussian.standard(DIM, 2.0)}, "prior"),
+        ({"prior": FullGaussian.standard(DIM)}, "prior"),
+        ({"max_updates": 50}, "max_updates"),
+    ],
+)
+def test_resume_with_other_settings_is_refused(tables: Tables, change: dict[str, Any], name: str) -> None:
+    saved = run(tables, communications=20).checkpoint
+    with pytest.raises(ResumeError, match=f"The saved run has {name} = .*, this one has {name} = "):
+        run(tables, communications=40, resume=saved, **change)
+
+
+def test_resume_with_other_data_is_refused(tables: Tables) -> None:
+    saved = run(tables, communications=20).checkpoint
+    x, y = tables["site 0"]
+    changed = {**tables, "site 0": (x + np.float64(1e-3), y)}
+    with pytest.raises(ResumeError, match="data"):
+        run(changed, communications=40, resume=saved)
+    with pytest.raises(InputError, match="The saved run has 20 communications, more than 10"):
+        run(tables, communications=10, resume=saved)
+
+
+def test_files_that_are_not_checkpoints_are_refused(tables: Tables, tmp_path: Path) -> None:
+    good = tmp_path / "good.npz"
+    run(tables, communications=20).checkpoint.save(good)
+    content = good.read_bytes()
+    bad = tmp_path / "bad.npz"
+    for damaged in (b"", b"hello", content[: len(content) // 2]):
+        bad.write_bytes(damaged)
+        with pytest.raises(ResumeError, match=r"Cannot read .*bad.npz' as a fedvi checkpoint"):
+            Checkpoint.load(bad)
+    with pytest.raises(ResumeError, match="Cannot read"):
+        Checkpoint.load(tmp_path / "missing.npz")
+    np.savez(bad, header=np.array(json.dumps({"format": 99})))
+    with pytest.raises(ResumeError, match="Expected checkpoint format 1, got 99"):
+        Checkpoint.load(bad)
+    loaded = Checkpoint.load(good)
+    cut = dataclasses.replace(loaded, leaves=loaded.leaves[:-1])
+    with pytest.raises(ResumeError, match="damaged"):
+        run(tables, communications=40, resume=cut)
+
+
+def test_saving_replaces_the_file_as_a_whole(tables: Tables, tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    for communications in (10, 20):
+        run(tables, communications=communications).checkpoint.save(path)
+    assert Checkpoint.load(path).communications == 20
+    assert [file.name for file in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_history_measures_start_intervals_and_end(tables: Tables) -> None:
+    result = run(tables, communications=90)
+    assert result.history["communications"].tolist() == [0, 40, 80, 90]
+    x, y = (jax.numpy.asarray(part, float) for part in tables["site 2"])
+    expected = evaluate(LogisticRegression(), result.posterior, x, y)
+    assert {name: result.history[name][-1] for name in expected} == expected
+    assert set(expected) == {"log_likelihood", "accuracy", "brier", "ece"}
+    with pytest.raises(KeyError, match=r"epsilon.*measured were communications, time, repairs"):
+        result.history["epsilon"]
+
+
+def test_stopping_rules(tables: Tables) -> None:
+    by_time = run(tables, schedule=RoundRobin(), until=2.0)
+    assert [turn.client for turn in by_time.history.turns] == [0, 1, 2, 0, 1, 2]
+    by_budget = run(tables, schedule=RoundRobin(), max_updates=[2, 0, 1])
+    assert [int(state.sequence) for state in by_budget.clients.values()] == [2, 0, 1]
+    both = run(tables, schedule=RoundRobin(), max_updates=5, communications=4)
+    assert len(both.history.turns) == 4
+
+
+def test_clients_may_come_without_names(tables: Tables) -> None:
+    result = simulate(list(tables.values()), LogisticRegression(), seed=5, communications=5)
+    assert list(result.clients) == ["client 0", "client 1", "client 2"]
+
+
+def test_centralised_vi_pools_the_clients(tables: Tables) -> None:
+    result = run(tables, algorithm=CentralisedVI(), communications=10)
+    assert list(result.clients) == ["pooled"]
+
+
+def test_diverging_run_says_who_and_keeps_what_was_done(tables: Tables) -> None:
+    steps = GradientSteps(5, 1e30, Minibatch(5))
+    with pytest.raises(ReleaseRefused, match=r"Release 1 of client 'site .*' holds NaN or infinity") as refused:
+        run(tables, algorithm=PVI(steps), communications=50)
+    assert refused.value.result is not None
+    assert refused.value.result.checkpoint.communications == 0
+
+
+def test_progress_bar_is_shown_on_request_only(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tables, communications=10, progress=False)
+    run(tables, communications=10)  # no terminal here
+    assert capsys.readouterr() == ("", "")
+    run(tables, communications=10, progress=True)
+    run(tables, until=2.0, progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "10/10 communications" in err

@@ -219,7 +219,10 @@ def test_labels_are_explained() -> None:
     ("make", "message"),
     [
         (lambda: LinearRegression(0.0), "Expected 0 < noise_variance, got 0.0"),
-        (lambda: LogisticRegression(GaussHermite(0)), "Expected nodes to be a whole number of at least 1, got 0"),
+        (
+            lambda: LogisticRegression(GaussHermite(0)),
+            "Expected nodes to be a whole number of at least 1, got 0",
+        ),
         (lambda: LogisticRegression(MonteCarlo(-1)), "Expected samples"),
         (lambda: LogisticRegression(predictive_link="logit"), "one of probit, exact, got 'logit'"),
         (lambda: CustomModel(logistic_by_hand, samples=0), "Expected samples"),

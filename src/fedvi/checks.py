@@ -7,6 +7,7 @@ therefore looks only at plain numbers and lets everything else pass.
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 
 from fedvi.errors import InputError
 
@@ -20,8 +21,9 @@ def in_range(name: str, value: object, low: float, high: float = math.inf, *, op
         ...
     fedvi.errors.InputError: Expected 0 < damping <= 1, got 3.0.
     """
-    if not isinstance(value, int | float):
+    if not isinstance(value, Real):
         return
+    value = float(value)
     above = value > low if open_low else value >= low
     if above and value <= high and math.isfinite(value):
         return
@@ -34,10 +36,12 @@ def positive(name: str, value: object) -> None:
     in_range(name, value, 0, open_low=True)
 
 
-def whole(name: str, value: object, low: int) -> None:
-    """Raise unless `value` is a whole number of at least `low`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InputError(f"Expected {name} to be a whole number of at least {low}, got {value!r}.")
+def whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    """Raise unless `value` is a whole number of at least `low` and, if given, at most `high`."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and value >= low and (high is None or value <= high):
+        return
+    upper = "" if high is None else f" and at most {high}"
+    raise InputError(f"Expected {name} to be a whole number of at least {low}{upper}, got {value!r}.")
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -128,7 +129,7 @@ class Run:
 def _budgets(max_updates: int | Sequence[int] | None, clients: int) -> tuple[float, ...]:
     if max_updates is None:
         return (math.inf,) * clients
-    budgets = [max_updates] * clients if isinstance(max_updates, int) else list(max_updates)
+    budgets = [max_updates] * clients if isinstance(max_updates, Integral) else list(max_updates)
     if len(budgets) != clients:
         raise InputError(f"Expected one number of max_updates or {clients}, one per client, got {len(budgets)}.")
     for most in budgets:

@@ -69,7 +69,7 @@ def simulate(
     """
     if communications is None and until is None and max_updates is None:
         raise InputError("Expected communications, until or max_updates, got none: the run would never end.")
-    whole("seed", seed, 0)
+    whole("seed", seed, 0, 2**64 - 1)
     for name, count in (("communications", communications), ("evaluate_every", evaluate_every)):
         if count is not None:
             whole(name, count, 1)

@@ -14,7 +14,6 @@ import abc
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -59,10 +58,6 @@ class Model(abc.ABC):
     def noise_shape(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002 - others need it
         """Return the shape of the standard normals `z` that one gradient needs; (0,) for none."""
         return (0,)
-
-    def no_noise(self) -> Float[Array, " 0"]:
-        """Return the `z` of a model that needs none."""
-        return jnp.zeros(self.noise_shape(0))
 
     def check_targets(self, y: np.ndarray, where: str) -> None:  # noqa: B027 - most values are fine
         """Raise `InputError` if y cannot be targets of this model; `where` names the data in the message."""

@@ -17,8 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
-from scipy.special import ndtri
-from scipy.stats import qmc
 
 from fedvi.checks import whole
 from fedvi.gaussian import GaussianFamily
@@ -102,6 +100,9 @@ def _for_draws_and_rows(f: Callable[..., Any]) -> Callable[..., Array]:
 
 @functools.lru_cache(maxsize=8)
 def _quasi_normals(samples: int, dim: int) -> np.ndarray:
+    from scipy.special import ndtri  # scipy.stats takes longer to import than all of fedvi
+    from scipy.stats import qmc
+
     power = max(0, (samples - 1).bit_length())
     points = qmc.Sobol(dim, scramble=False).random_base2(power)
     return np.asarray(ndtri(points + 0.5 / len(points)))

@@ -249,6 +249,7 @@ def test_one_compilation_serves_settings_and_clients_of_any_size() -> None:
         (lambda: PVI(damping=1.5), "Expected 0 < damping <= 1, got 1.5"),
         (lambda: GradientSteps(steps=0), "Expected steps to be a whole number of at least 1, got 0"),
         (lambda: GradientSteps(learning_rate=-1.0), "Expected 0 < learning_rate, got -1.0"),
+        (lambda: GradientSteps(learning_rate="0.5"), "Expected a number for learning_rate, got '0.5'"),  # type: ignore[arg-type]
         (lambda: GradientSteps(learning_rate=float("nan")), "Expected 0 < learning_rate, got nan"),
         (lambda: Minibatch(0), "Expected minimum"),
         (lambda: Minibatch(10, 1.5), "Expected 0 <= fraction <= 1, got 1.5"),

@@ -1,13 +1,15 @@
 """Checks of settings that people type: each names the setting, the value and what was expected.
 
 Settings live in pytrees, and JAX rebuilds a pytree with tracers or placeholders in place of numbers. A check
-therefore looks only at plain numbers and lets everything else pass.
+therefore looks only at plain numbers (and text, which is never right) and lets everything else pass.
 """
 
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
+from numbers import Real
+
+import numpy as np
 
 from fedvi.errors import InputError
 
@@ -21,6 +23,8 @@ def in_range(name: str, value: object, low: float, high: float = math.inf, *, op
         ...
     fedvi.errors.InputError: Expected 0 < damping <= 1, got 3.0.
     """
+    if isinstance(value, str):
+        raise InputError(f"Expected a number for {name}, got {value!r}.")
     if not isinstance(value, Real):
         return
     value = float(value)
@@ -38,7 +42,8 @@ def positive(name: str, value: object) -> None:
 
 def whole(name: str, value: object, low: int, high: int | None = None) -> None:
     """Raise unless `value` is a whole number of at least `low` and, if given, at most `high`."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and value >= low and (high is None or value <= high):
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if is_whole and value >= low and (high is None or value <= high):  # type: ignore[operator]
         return
     upper = "" if high is None else f" and at most {high}"
     raise InputError(f"Expected {name} to be a whole number of at least {low}{upper}, got {value!r}.")

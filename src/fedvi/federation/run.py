@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from numbers import Integral
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -129,7 +128,7 @@ class Run:
 def _budgets(max_updates: int | Sequence[int] | None, clients: int) -> tuple[float, ...]:
     if max_updates is None:
         return (math.inf,) * clients
-    budgets = [max_updates] * clients if isinstance(max_updates, Integral) else list(max_updates)
+    budgets = list(max_updates) if isinstance(max_updates, Iterable) else [max_updates] * clients
     if len(budgets) != clients:
         raise InputError(f"Expected one number of max_updates or {clients}, one per client, got {len(budgets)}.")
     for most in budgets:

@@ -34,7 +34,7 @@ def main() -> None:
         for model in (CustomModel(log_likelihood), LinearRegression(noise_variance=2.0))
     ]
     for index, weight in enumerate(truth):
-        cells = [f"{float(q.mean[index]):+.3f} ± {float(q.variance[index]) ** 0.5:.3f}" for q in posteriors]
+        cells = [f"{float(q.mean[index]):+.3f} ± {float(q.std[index]):.3f}" for q in posteriors]
         table.add_row(f"w{index}", f"{weight:+.2f}", *cells)
     Console().print(table)
 

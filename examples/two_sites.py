@@ -76,8 +76,8 @@ def main(picture: str = "two_sites.png") -> None:
 
     table = Table("posterior", "weight 1", "weight 2", title="Two sites, one posterior (mean ± standard deviation)")
     for name, q in posteriors.items():
-        spread = np.sqrt(np.asarray(q.variance))
-        table.add_row(name, *(f"{mean:+.4f} ± {std:.4f}" for mean, std in zip(q.mean.tolist(), spread, strict=True)))
+        moments = zip(q.mean.tolist(), q.std.tolist(), strict=True)
+        table.add_row(name, *(f"{mean:+.4f} ± {std:.4f}" for mean, std in moments))
     console = Console()
     console.print(table)
     gap = float(posteriors["both, by fedvi"].kl(posteriors["rows pooled"]))

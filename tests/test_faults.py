@@ -10,6 +10,7 @@ import pytest
 from federations import exact_posterior, linear_tables, logistic_tables, relative_error
 from fedvi import (
     PVI,
+    CentralisedVI,
     Exact,
     FullGaussian,
     Gaussian,
@@ -24,14 +25,24 @@ DIM = 3
 
 
 def run(tables: Any, model: Any = None, **options: Any) -> Any:
-    options = {"communications": 60, "seed": 0, **options}
-    return simulate(tables, LogisticRegression() if model is None else model, **options)
+    options = {"communications": 60, "seed": 0, "model": LogisticRegression() if model is None else model, **options}
+    return simulate(tables, **options)
 
 
 def spoiled(value: Any, part: int = 0) -> dict[str, Any]:
     tables: dict[str, Any] = logistic_tables([10, 5], DIM)
     tables["site 1"][part][(2, 1) if part == 0 else 2] = value
     return tables
+
+
+class Frame:
+    """A table with named columns, like a data frame."""
+
+    def __init__(self, columns: list[str]):
+        self.columns = columns
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.ones((3, len(self.columns)))
 
 
 BAD: dict[str, tuple[Any, str]] = {
@@ -54,10 +65,24 @@ BAD: dict[str, tuple[Any, str]] = {
     "complex numbers": (lambda: {"a": (np.array([[1j]]), [1])}, "got dtype complex128"),
     "one axis": (lambda: {"a": (np.ones(3), [1, 1, 1])}, r"to have rows and columns, got shape \(3,\)"),
     "missing label": (lambda: {"a": (np.ones((3, 2)), [1, -1])}, r"one y per row of x in client 'a', got \(3, 2\) and"),
+    "ragged rows": (lambda: {"a": ([[1, 2], [3]], [1, 1])}, "Expected rows of equal length in x of client 'a'"),
+    "column of labels": (
+        lambda: {"a": (np.ones((3, 2)), np.ones((3, 1)))},
+        r"y of client 'a' to have one number per row, got shape \(3, 1\). Use y.ravel\(\)",
+    ),
+    "three axes": (
+        lambda: {"a": (np.ones((3, 2, 2)), np.ones(3))},
+        r"x of client 'a' to be a matrix, got shape \(3, 2",
+    ),
+    "no table at all": (lambda: 3, "Expected clients as a dictionary or a list of .x, y., got int"),
+    "columns in another order": (
+        lambda: {"a": (Frame(["p", "q"]), np.ones(3)), "b": (Frame(["q", "p"]), np.ones(3))},
+        r"'a' has x of \(2,\) per row with columns \['p', 'q'\] .* 'b' has .* \['q', 'p'\]",
+    ),
     "not a pair": (lambda: {"a": np.ones((3, 2))[:, :1]}, r"Expected a pair \(x, y\) for client 'a', got ndarray"),
     "different columns": (
         lambda: {"a": (np.ones((3, 2)), [1, 1, 1]), "b": (np.ones((3, 4)), [1, 1, 1])},
-        r"Clients disagree on columns: 'a' has x \(3, 2\) and y \(3,\), 'b' has x \(3, 4\)",
+        r"Clients disagree on columns: 'a' has x of \(2,\) per row and y of \(\) per row, 'b' has x of \(4,\)",
     ),
     "huge feature": (
         lambda: spoiled(2e6),
@@ -87,7 +112,17 @@ def test_bad_data_gets_a_clear_error(case: str) -> None:
         ({"max_updates": [1, 2, 3]}, "Expected one number of max_updates or 2, one per client, got 3"),
         ({"max_updates": [1, -2]}, "Expected max_updates to be a whole number of at least 0, got -2"),
         ({"prior": Gaussian.standard(7)}, "Expected a prior over 3 parameters for these columns, got one over 7"),
-        ({"test": (np.ones((4, 2)), np.ones(4))}, r"Expected \(3,\) columns in the test set, got \(2,\)"),
+        ({"test": (np.ones((4, 2)), np.ones(4))}, r"as in the clients \(\(3,\), \(\)\) in the test set, got \(\(2,\)"),
+        ({"test": (np.ones((4, 3)), np.ones((4, 1)))}, r"y of the test set to have one number per row"),
+        ({"model": LogisticRegression}, r"model, got the class: write LogisticRegression\(...\)"),
+        ({"model": len}, "Expected model to be a Model, got <built-in function len>"),
+        ({"algorithm": PVI}, r"algorithm, got the class: write PVI\(...\)"),
+        ({"schedule": RoundRobin}, r"schedule, got the class: write RoundRobin\(...\)"),
+        ({"schedule": "fast"}, "Expected a schedule with a method turns"),
+        ({"prior": 1.0}, "Expected prior to be a GaussianFamily, got 1.0"),
+        ({"resume": True}, "Expected resume to be a checkpoint or a path, got bool"),
+        ({"until": "5"}, "Expected a number for until, got '5'"),
+        ({"max_updates": 2.5}, "Expected max_updates to be a whole number of at least 0, got 2.5"),
         ({"test": (np.full((4, 3), np.nan), np.ones(4))}, "x of the test set, got nan in row 0, column 0"),
         ({"algorithm": PVI(Exact())}, r"Exact\(\) needs a conjugate model such as LinearRegression, got Logistic"),
     ],
@@ -95,6 +130,27 @@ def test_bad_data_gets_a_clear_error(case: str) -> None:
 def test_bad_settings_get_a_clear_error(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         run(logistic_tables([10, 5], DIM), **options)
+
+
+def test_algorithm_that_is_no_pytree_is_explained() -> None:
+    class Plain(PVI):
+        pass
+
+    with pytest.raises(InputError, match=r"algorithm to be a pytree, got Plain: decorate its class with @fedvi.pytree"):
+        run(logistic_tables([10, 5], DIM), algorithm=Plain())
+
+
+def test_misaligned_clients_are_refused_before_pooling() -> None:
+    x, y = np.ones((20, 2)), np.ones(20)
+    with pytest.raises(InputError, match="one y per row of x in client 'client 0'"):
+        run([(x, y[:10]), (x, np.append(y, y[:10]))], algorithm=CentralisedVI())
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    tables = logistic_tables([10, 5], DIM)
+    a = run(tables, seed=np.int64(3), communications=np.int32(6), max_updates=np.array([4, 4])).posterior
+    b = run(tables, seed=3, communications=6, max_updates=4).posterior
+    assert np.array_equal(a.mean, b.mean)
 
 
 def test_constant_column_is_an_intercept() -> None:

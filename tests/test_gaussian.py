@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.stats import kstest, multivariate_normal
 
 from federations import relative_error
-from fedvi import FullGaussian, Gaussian, ImproperError
+from fedvi import FullGaussian, Gaussian, ImproperError, InputError
 from fedvi.gaussian import Factor, GaussianFamily, require_proper
 
 DIM = 4
@@ -228,6 +228,14 @@ def test_mixing_families_or_sizes_is_an_error() -> None:
         Gaussian.standard(2) * FullGaussian.standard(2)  # type: ignore[operator]
     with pytest.raises(ValueError, match="Cannot divide factors over 3 and 1 parameters"):
         Gaussian.standard(3) / Gaussian.standard(1)
+
+
+def test_moments_of_the_wrong_shape_are_explained() -> None:
+    assert Gaussian.from_moments([0.0, 0.0], 4.0).precision.tolist() == [0.25, 0.25]
+    with pytest.raises(InputError, match=r"one variance, or one per mean \(2,\), got shape \(3,\)"):
+        Gaussian.from_moments([0.0, 0.0], [1.0, 1.0, 1.0])
+    with pytest.raises(InputError, match=r"covariance matrix for mean \(2,\), got shape \(2,\)"):
+        FullGaussian.from_moments([0.0, 0.0], [1.0, 1.0])
 
 
 def test_every_family_offers_the_same_interface() -> None:

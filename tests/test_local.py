@@ -247,6 +247,10 @@ def test_one_compilation_serves_settings_and_clients_of_any_size() -> None:
     [
         (lambda: PVI(damping=0.0), "Expected 0 < damping <= 1, got 0.0"),
         (lambda: PVI(damping=1.5), "Expected 0 < damping <= 1, got 1.5"),
+        (lambda: PVI(damping=np.float32(1.5)), "Expected 0 < damping <= 1, got 1.5"),  # type: ignore[arg-type]
+        (lambda: PVI(damping=jnp.float32(1.5)), "Expected 0 < damping <= 1, got 1.5"),
+        (lambda: PVI(GradientSteps), r"solver, got the class: write GradientSteps\(...\)"),  # type: ignore[arg-type]
+        (lambda: GradientSteps(sampler=Minibatch), r"write Minibatch\(...\)"),  # type: ignore[arg-type]
         (lambda: GradientSteps(steps=0), "Expected steps to be a whole number of at least 1, got 0"),
         (lambda: GradientSteps(learning_rate=-1.0), "Expected 0 < learning_rate, got -1.0"),
         (lambda: GradientSteps(learning_rate="0.5"), "Expected a number for learning_rate, got '0.5'"),  # type: ignore[arg-type]

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from fedvi import FullGaussian, Gaussian, LinearRegression, LogisticRegression, Normal, evaluate, metrics
+from fedvi import (
+    Bernoulli,
+    Categorical,
+    CustomModel,
+    FullGaussian,
+    Gaussian,
+    InputError,
+    LinearRegression,
+    LogisticRegression,
+    Normal,
+    evaluate,
+    metrics,
+)
 
 
 def random_predictions(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -81,3 +93,17 @@ def test_linear_scores_of_known_predictions() -> None:
     scores = evaluate(LinearRegression(0.5), q, jnp.array([[1.0], [2.0]]), jnp.array([1.0, 9.0]))
     assert scores["rmse"] == pytest.approx(np.sqrt(49 / 2))
     assert scores["coverage_90"] == 0.5
+
+
+def test_labels_are_checked_against_the_predictions() -> None:
+    x, q = np.ones((2, 1)), Gaussian.standard(1)
+    with pytest.raises(InputError, match=r"labels -1 and \+1, got 0"):
+        evaluate(LogisticRegression(), q, x, [0, 1])
+    by_hand = CustomModel(lambda w, x, y: y * (x @ w), predict=lambda w, x: Bernoulli(x @ w))
+    with pytest.raises(InputError, match=r"Expected labels -1 and \+1 for these predictions, got 0 in row 0"):
+        evaluate(by_hand, q, x, [0, 1])
+    classes = CustomModel(lambda w, x, y: y * (x @ w), predict=lambda w, x: Categorical(jnp.stack([x @ w, x @ w])))
+    with pytest.raises(InputError, match="Expected labels 0 to 1 for these predictions, got 2 in row 1"):
+        evaluate(classes, q, x, [0, 2])
+    with pytest.raises(InputError, match=r"to have one number per row, got shape \(2, 1\)"):
+        evaluate(LinearRegression(), q, x, [[0.0], [1.0]])

@@ -206,13 +206,38 @@ def test_normal_mixture_has_the_mixture_moments() -> None:
 
 
 def test_labels_are_explained() -> None:
-    model = LogisticRegression()
-    model.check_targets(np.array([1.0, -1.0, 1.0]), "client 'a'")
-    model.check_targets(np.array([1.0, 1.0]), "a client of one class")
+    def check(*labels: float) -> None:
+        LogisticRegression().check_rows(np.ones((len(labels), 2)), np.array(labels), "client 'a'")
+
+    check(1.0, -1.0, 1.0)
+    check(1.0, 1.0)
     with pytest.raises(InputError, match=r"labels -1 and \+1, got 0 in client 'a', row 1. Use 2 \* y - 1."):
-        model.check_targets(np.array([1.0, 0.0]), "client 'a'")
+        check(1.0, 0.0)
     with pytest.raises(InputError, match=r"got 2 in client 'a', row 0. This model has two classes."):
-        model.check_targets(np.array([2.0, 1.0, -1.0]), "client 'a'")
+        check(2.0, 1.0, -1.0)
+
+
+def test_predictive_draws_are_unbiased_in_any_dimension() -> None:
+    """A sum over many coordinates has the right variance: the draws do not move together."""
+    for dim in (3, 100, 1000):
+        model = CustomModel(logistic_by_hand, predict=lambda w, x: Normal(x @ w, jnp.zeros(())))
+        q = Gaussian.from_moments(np.zeros(dim), np.full(dim, 1 / dim))
+        x = np.abs(np.random.default_rng(0).normal(size=(50, dim)))
+        predicted = model.predictive(q, jnp.asarray(x, float))
+        assert isinstance(predicted, Normal)
+        truth = (x**2).mean(axis=1)
+        assert 0.75 < float(np.median(predicted.variance / truth)) < 1.33
+    wide = CustomModel(logistic_by_hand, predictive_samples=2).predictive(
+        Gaussian.standard(25_000), jnp.ones((1, 25_000))
+    )
+    assert np.isfinite(wide.log_prob(jnp.ones(1)))
+
+
+def test_labels_outside_a_distribution_have_no_probability() -> None:
+    assert np.isnan(Bernoulli(jnp.zeros(1)).log_prob(jnp.zeros(1)))
+    uniform = Categorical(jnp.zeros((4, 3)))
+    assert np.isnan(uniform.log_prob(jnp.array([0.0, 3.0, -1.0, 0.5]))).tolist() == [False, True, True, True]
+    assert np.allclose(Categorical(jnp.array([[5.0, 5.0]])).log_prob(jnp.array([1.0])), np.log(0.5))  # unnormalised
 
 
 @pytest.mark.parametrize(
@@ -226,6 +251,10 @@ def test_labels_are_explained() -> None:
         (lambda: LogisticRegression(MonteCarlo(-1)), "Expected samples"),
         (lambda: LogisticRegression(predictive_link="logit"), "one of probit, exact, got 'logit'"),
         (lambda: CustomModel(logistic_by_hand, samples=0), "Expected samples"),
+        (lambda: CustomModel(logistic_by_hand, params=0), "Expected params"),
+        (lambda: CustomModel(logistic_by_hand, predictive_samples=100), "a power of two, got 100"),
+        (lambda: LogisticRegression(MonteCarlo), r"got the class: write MonteCarlo\(...\)"),  # type: ignore[arg-type]
+        (lambda: LinearRegression(jnp.float32(-1.0)), "Expected 0 < noise_variance, got -1.0"),
     ],
 )
 def test_settings_are_checked(make: Any, message: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -44,7 +43,7 @@ def test_round_robin_goes_around() -> None:
 def test_synchronous_rounds_read_once() -> None:
     made = turns(Synchronous(), [5, 1, 9], [2, 1, 2], 99)
     assert made == [Turn(0, 1.0, (0, 1, 2)), Turn(1, 1.0, ()), Turn(2, 1.0, ()), Turn(0, 2.0, (0, 2)), Turn(2, 2.0, ())]
-    assert [turn.staleness for turn in plan(iter(made), 3)] == [0, 1, 2, 0, 1]
+    assert [turn.staleness for turn in plan(iter(made), [INF] * 3)] == [0, 1, 2, 0, 1]
 
 
 def test_asynchronous_picks_are_inversely_proportional_to_rows() -> None:
@@ -80,7 +79,7 @@ def test_event_driven_clock_follows_rows_and_latency() -> None:
     made = turns(EventDriven(seconds_per_row=1.0, latency=1.0), [1, 4], [INF, INF], 7)
     assert [(turn.client, turn.time) for turn in made] == [(0, 2), (0, 4), (1, 5), (0, 6), (0, 8), (0, 10), (1, 10)]
     # client 1 read q at time 0 and arrives at 5, when two updates of client 0 have been applied meanwhile
-    assert [turn.staleness for turn in plan(iter(made), 2)] == [0, 0, 2, 1, 0, 0, 3]
+    assert [turn.staleness for turn in plan(iter(made), [INF] * 2)] == [0, 0, 2, 1, 0, 0, 3]
 
 
 def replay(planned: list[PlannedTurn], clients: int) -> list[int]:
@@ -104,7 +103,7 @@ def test_planned_memory_gives_every_client_the_version_it_read(
     for version, turn in enumerate(made):
         read.update(dict.fromkeys(turn.reads, version))
         expected.append(read.pop(turn.client))
-    planned = list(plan(iter(made), len(rows)))
+    planned = list(plan(iter(made), [INF] * len(rows)))
     assert replay(planned, len(rows)) == expected
     assert [version - turn.staleness for version, turn in enumerate(planned)] == expected
     assert all(turn.source != SCRATCH for turn in planned)
@@ -112,16 +111,28 @@ def test_planned_memory_gives_every_client_the_version_it_read(
 
 def test_plan_does_not_depend_on_where_it_is_cut() -> None:
     made = turns(EventDriven(jitter=0.5), [3, 30, 300], [INF] * 3, 80)
-    assert list(itertools.islice(plan(iter(made), 3), 40)) == list(plan(iter(made), 3))[:40]
+    assert list(itertools.islice(plan(iter(made), [INF] * 3), 40)) == list(plan(iter(made), [INF] * 3))[:40]
 
 
-def test_a_schedule_in_which_a_client_does_not_read_is_refused() -> None:
-    def careless() -> Iterator[Turn]:
-        yield Turn(0, 1.0, (0,))
-        yield Turn(0, 2.0, ())
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ([Turn(0, 1.0, (0,)), Turn(0, 2.0, ())], "lets client 0 update twice without reading q"),
+        ([Turn(0, 1.0, (0,))] * 4, "lets client 0 make more than 3 updates"),
+        ([Turn(2, 1.0, (2,))], "names client 2 in turn 0; clients are 0 to 1"),
+        ([Turn(-1, 1.0, (-1,))], "names client -1 in turn 0"),
+        ([Turn(0, 1.0, (0, 7))], "names client 7 in turn 0"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(made: list[Turn], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        list(plan(iter(made), [3, 3]))
 
-    with pytest.raises(InputError, match="client 0 update twice without reading"):
-        list(plan(careless(), 1))
+
+def test_reading_twice_before_a_turn_is_reading_once() -> None:
+    twice = [Turn(0, 1.0, (0, 0, 1)), Turn(1, 2.0, (1,))]
+    once = [Turn(0, 1.0, (0, 1)), Turn(1, 2.0, (1,))]
+    assert list(plan(iter(twice), [1, 1])) == list(plan(iter(once), [1, 1]))
 
 
 def test_settings_are_checked() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,6 +19,8 @@ from fedvi import (
     Asynchronous,
     CentralisedVI,
     Checkpoint,
+    Committee,
+    CustomModel,
     EventDriven,
     FullGaussian,
     Gaussian,
@@ -30,6 +34,7 @@ from fedvi import (
     RoundRobin,
     SimulationInterrupted,
     Synchronous,
+    Turn,
     evaluate,
     simulate,
 )
@@ -155,11 +160,10 @@ def test_saving_replaces_the_file_as_a_whole(tables: Tables, tmp_path: Path) -> 
 def test_history_measures_start_intervals_and_end(tables: Tables) -> None:
     result = run(tables, communications=90)
     assert result.history["communications"].tolist() == [0, 40, 80, 90]
-    x, y = (jax.numpy.asarray(part, float) for part in tables["site 2"])
-    expected = evaluate(LogisticRegression(), result.posterior, x, y)
+    expected = evaluate(LogisticRegression(), result.posterior, *tables["site 2"])
     assert {name: result.history[name][-1] for name in expected} == expected
     assert set(expected) == {"log_likelihood", "accuracy", "brier", "ece"}
-    with pytest.raises(KeyError, match=r"epsilon.*measured were communications, time, repairs"):
+    with pytest.raises(KeyError, match=r"epsilon.*measured were communications, time, repairs, change"):
         result.history["epsilon"]
 
 
@@ -178,16 +182,76 @@ def test_clients_may_come_without_names(tables: Tables) -> None:
 
 
 def test_centralised_vi_pools_the_clients(tables: Tables) -> None:
-    result = run(tables, algorithm=CentralisedVI(), communications=10)
+    result = run(tables, algorithm=CentralisedVI(GradientSteps()), communications=10)
     assert list(result.clients) == ["pooled"]
 
 
 def test_diverging_run_says_who_and_keeps_what_was_done(tables: Tables) -> None:
-    steps = GradientSteps(5, 1e30, Minibatch(5))
-    with pytest.raises(ReleaseRefused, match=r"Release 1 of client 'site .*' holds NaN or infinity") as refused:
-        run(tables, algorithm=PVI(steps), communications=50)
+    """The third client's data make its first update overflow; by then the first two have communicated 10 times each."""
+    x, y = tables["site 2"]
+    tables["site 2"] = (np.full_like(x, 9e3), y)
+
+    def late(rows: Any, max_updates: Any, rng: Any) -> Any:  # noqa: ARG001
+        yield from (Turn(index % 2, float(index), (index % 2,)) for index in range(20))
+        yield Turn(2, 20.0, (2,))
+
+    schedule, model = SimpleNamespace(turns=late), CustomModel(lambda w, x, y: y * jnp.exp(x @ w))
+    with pytest.raises(ReleaseRefused, match="Release 1 of client 'site 2' holds NaN or infinity") as refused:
+        simulate(tables, model, seed=0, algorithm=PVI(GradientSteps(2, 0.1)), schedule=schedule, communications=50)
     assert refused.value.result is not None
-    assert refused.value.result.checkpoint.communications == 0
+    assert refused.value.result.checkpoint.communications == 20
+    assert [int(state.sequence) for state in refused.value.result.clients.values()] == [10, 10, 0]
+
+
+def test_error_of_the_callers_own_keeps_what_was_done(tables: Tables) -> None:
+    def fail(carry: Any) -> dict[str, float]:
+        if int(carry.server.version) == 80:
+            raise ZeroDivisionError
+        return {"version": carry.server.version}
+
+    with pytest.raises(ZeroDivisionError) as failed:
+        run(tables, communications=200, measure=fail)
+    result = failed.value.result  # type: ignore[attr-defined]
+    assert result.history["version"].tolist() == [0, 40]
+    assert result.checkpoint.communications == 80
+
+
+def test_checkpoint_holds_what_was_measured_whatever_its_type(tables: Tables, tmp_path: Path) -> None:
+    result = run(tables, communications=40, measure=lambda carry: {"version": carry.server.version, "f": np.float32(1)})
+    result.checkpoint.save(tmp_path / "run.npz")
+    assert Checkpoint.load(tmp_path / "run.npz").records == result.history.records
+
+
+def test_change_between_records_goes_to_zero(tables: Tables) -> None:
+    change = run(tables, communications=2000, evaluate_every=200).history["change"]
+    assert change[0] == 0
+    assert change[1] > 1
+    assert change[-1] < 0.05
+
+
+def likelihood_with(scale: float) -> Any:
+    return lambda w, x, y: -jnp.logaddexp(0.0, -scale * y * (x @ w))
+
+
+def test_resume_tells_likelihoods_of_the_same_name_apart(tables: Tables) -> None:
+    saved = simulate(tables, CustomModel(likelihood_with(1.0)), seed=0, communications=5).checkpoint
+    simulate(tables, CustomModel(likelihood_with(1.0)), seed=0, communications=6, resume=saved)
+    with pytest.raises(ResumeError, match="model"):
+        simulate(tables, CustomModel(likelihood_with(2.0)), seed=0, communications=6, resume=saved)
+
+
+def test_committee_ends_by_itself(tables: Tables) -> None:
+    committee = Committee(GradientSteps(5, 0.1))
+    result = simulate(tables, LogisticRegression(), seed=0, algorithm=committee)
+    assert [int(state.sequence) for state in result.clients.values()] == [1, 1, 1]
+
+
+def test_prior_takes_the_precision_in_use(tables: Tables) -> None:
+    prior = Gaussian.standard(DIM)
+    with jax.enable_x64(True):
+        assert (
+            simulate(tables, LogisticRegression(), seed=0, prior=prior, communications=2).posterior.mean.dtype == float
+        )
 
 
 def test_progress_bar_is_shown_on_request_only(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """Checks of settings that people type: each names the setting, the value and what was expected.
 
-Settings live in pytrees, and JAX rebuilds a pytree with tracers or placeholders in place of numbers. A check
-therefore looks only at plain numbers (and text, which is never right) and lets everything else pass.
+Settings live in pytrees, and JAX rebuilds a pytree with tracers or placeholders in place of numbers. A check of a
+number therefore looks only at numbers (and text, which is never right) and lets everything else pass.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from numbers import Real
 
+import jax
 import numpy as np
 
 from fedvi.errors import InputError
@@ -25,11 +26,11 @@ def in_range(name: str, value: object, low: float, high: float = math.inf, *, op
     """
     if isinstance(value, str):
         raise InputError(f"Expected a number for {name}, got {value!r}.")
-    if not isinstance(value, Real):
+    if not isinstance(value, Real | np.ndarray | jax.Array) or isinstance(value, jax.core.Tracer):
         return
-    value = float(value)
-    above = value > low if open_low else value >= low
-    if above and value <= high and math.isfinite(value):
+    numbers = np.asarray(value, float)
+    above = numbers > low if open_low else numbers >= low
+    if np.all(above & (numbers <= high) & np.isfinite(numbers)):
         return
     upper = "" if high == math.inf else f" <= {high:g}"
     raise InputError(f"Expected {low:g} {'<' if open_low else '<='} {name}{upper}, got {value}.")
@@ -53,3 +54,26 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Raise unless `value` is one of the `allowed` words."""
     if value not in allowed:
         raise InputError(f"Expected {name} to be one of {', '.join(allowed)}, got {value!r}.")
+
+
+def instance(name: str, value: object, kind: type) -> None:
+    """Raise unless `value` is an instance of `kind`."""
+    if isinstance(value, kind):
+        not_a_class(name, value)  # a class may look like an instance of a protocol
+        return
+    not_a_class(name, value)
+    raise InputError(f"Expected {name} to be a {kind.__name__}, got {value!r}.")
+
+
+def not_a_class(name: str, value: object) -> None:
+    """Raise if `value` is a class, where an instance was meant."""
+    if isinstance(value, type):
+        raise InputError(f"Expected an instance for {name}, got the class: write {value.__name__}(...).")
+
+
+def registered(name: str, value: object) -> None:
+    """Raise unless JAX knows how to take `value` apart."""
+    if jax.tree_util.all_leaves([value]):
+        raise InputError(
+            f"Expected {name} to be a pytree, got {type(value).__name__}: decorate its class with @fedvi.pytree.pytree."
+        )

@@ -12,7 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
+from fedvi.data import check_table
+from fedvi.errors import InputError
 from fedvi.gaussian import GaussianFamily
 from fedvi.models import Bernoulli, Categorical, Model, Normal, Predictive
 
@@ -20,11 +23,22 @@ CHUNK = 32_768
 """Rows that are predicted at a time."""
 
 
-def evaluate(model: Model, q: GaussianFamily, x: Float[Array, "n ..."], y: Float[Array, "n ..."]) -> dict[str, float]:
-    """Return the scores of the model's predictions for rows x with known y."""
-    parts = [
-        _predict(model, q, x[start : start + CHUNK], y[start : start + CHUNK]) for start in range(0, len(x), CHUNK)
-    ]
+def evaluate(model: Model, q: GaussianFamily, x: ArrayLike, y: ArrayLike) -> dict[str, float]:
+    """Return the scores of the model's predictions for rows x with known y.
+
+    >>> from fedvi import Gaussian, LogisticRegression
+    >>> q = Gaussian.from_moments([2.0], [0.1])
+    >>> evaluate(LogisticRegression(), q, [[1.0], [-1.0]], [1, -1])["accuracy"]
+    1.0
+    """
+    checked_x, checked_y = check_table((x, y), model, "the rows to evaluate")
+    return score(model, q, jnp.asarray(checked_x), jnp.asarray(checked_y))
+
+
+def score(model: Model, q: GaussianFamily, x: Float[Array, "n ..."], y: Float[Array, "n ..."]) -> dict[str, float]:
+    """Do what `evaluate` does, with rows that have been checked."""
+    chunks = [slice(start, start + CHUNK) for start in range(0, len(x), CHUNK)]
+    parts = [_predict(model, q, x[chunk], y[chunk]) for chunk in chunks]
     predictive, log_prob = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     return {"log_likelihood": float(np.mean(log_prob)), **_scores(predictive, np.asarray(y))}
 
@@ -39,9 +53,12 @@ def _predict(model: Model, q: Any, x: Array, y: Array) -> tuple[Predictive | Non
 def _scores(predictive: Predictive | None, y: np.ndarray) -> dict[str, float]:
     match predictive:
         case Bernoulli():
+            _check_labels(y, (y == 1) | (y == -1), "-1 and +1")
             positive = np.asarray(predictive.probability)
             return _class_scores(np.stack([1 - positive, positive], axis=-1), (y > 0).astype(int))
         case Categorical():
+            classes = predictive.logits.shape[-1]
+            _check_labels(y, (y == np.round(y)) & (y >= 0) & (y < classes), f"0 to {classes - 1}")
             return _class_scores(np.exp(predictive.log_probabilities), y.astype(int))
         case Normal():
             mean = np.asarray(predictive.mean)
@@ -50,6 +67,12 @@ def _scores(predictive: Predictive | None, y: np.ndarray) -> dict[str, float]:
                 "coverage_90": interval_coverage(predictive, y, 0.9),
             }
     return {}
+
+
+def _check_labels(y: np.ndarray, right: np.ndarray, expected: str) -> None:
+    wrong = np.flatnonzero(~right)
+    if wrong.size:
+        raise InputError(f"Expected labels {expected} for these predictions, got {y[wrong[0]]:g} in row {wrong[0]}.")
 
 
 def _class_scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:

@@ -1,5 +1,5 @@
 """Data: clients' rows, checked and laid out."""
 
-from fedvi.data.clients import Clients, Site, Table, check_table, lay_out, named
+from fedvi.data.clients import CheckedTable, Clients, Site, Table, check_table, check_tables, lay_out
 
-__all__ = ["Clients", "Site", "Table", "check_table", "lay_out", "named"]
+__all__ = ["CheckedTable", "Clients", "Site", "Table", "check_table", "check_tables", "lay_out"]

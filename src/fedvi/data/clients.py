@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from fedvi.models import Model
 
 Table = tuple[Any, Any]
-"""Features (one row per example) and targets of one client."""
+"""Features (one row per example) and targets of one client, as anything that NumPy can read."""
+
+CheckedTable = tuple[np.ndarray, np.ndarray]
+"""The same as finite numbers of the precision in use, with one target per row."""
 
 
 @pytree
@@ -47,37 +50,30 @@ class Clients:
         return Site(self.x, self.y, self.offset[client], self.size[client])
 
 
-def named(clients: Mapping[str, Table] | Sequence[Table]) -> dict[str, Table]:
-    """Return the clients by name; a plain sequence gets the names 'client 0', 'client 1', ..."""
+def check_tables(clients: Mapping[str, Table] | Sequence[Table], model: Model) -> dict[str, CheckedTable]:
+    """Return the clients' tables by name, as arrays of numbers that agree on their columns, or raise `InputError`.
+
+    A plain sequence gets the names 'client 0', 'client 1', ...
+    """
+    if not isinstance(clients, Mapping | Sequence):
+        raise InputError(f"Expected clients as a dictionary or a list of (x, y), got {type(clients).__name__}.")
     if not isinstance(clients, Mapping):
         clients = {f"client {index}": table for index, table in enumerate(clients)}
     if not clients:
         raise InputError("Expected at least one client, got none.")
-    return dict(clients)
+    checked = {str(name): check_table(table, model, f"client {str(name)!r}") for name, table in clients.items()}
+    forms = {
+        name: _form(x, y, getattr(given[0], "columns", None))
+        for (name, (x, y)), given in zip(checked.items(), clients.values(), strict=True)
+    }
+    first = next(iter(forms))
+    for name, form in forms.items():
+        if form != forms[first]:
+            raise InputError(f"Clients disagree on columns: {first!r} has {forms[first]}, {name!r} has {form}.")
+    return checked
 
 
-def lay_out(tables: Mapping[str, Table], model: Model) -> Clients:
-    """Check every client's table and lay the rows end to end."""
-    checked = {name: check_table(table, model, f"client {name!r}") for name, table in tables.items()}
-    (first_name, (first_x, first_y)), *others = checked.items()
-    for name, (x, y) in others:
-        if x.shape[1:] != first_x.shape[1:] or y.shape[1:] != first_y.shape[1:]:
-            raise InputError(
-                f"Clients disagree on columns: {first_name!r} has x {first_x.shape} and y {first_y.shape}, "
-                f"{name!r} has x {x.shape} and y {y.shape}."
-            )
-    sizes = np.array([len(x) for x, _ in checked.values()])
-    if sizes.sum() > np.iinfo(np.int32).max:
-        raise InputError(f"Expected fewer than 2^31 rows in total, got {sizes.sum()}.")
-    return Clients(
-        x=jnp.asarray(np.concatenate([x for x, _ in checked.values()]), float),
-        y=jnp.asarray(np.concatenate([y for _, y in checked.values()]), float),
-        offset=jnp.asarray(np.concatenate([[0], np.cumsum(sizes)[:-1]]), jnp.int32),
-        size=jnp.asarray(sizes, jnp.int32),
-    )
-
-
-def check_table(table: Table, model: Model, where: str) -> tuple[np.ndarray, np.ndarray]:
+def check_table(table: Table, model: Model, where: str) -> CheckedTable:
     """Return x and y as arrays of numbers, or raise `InputError` naming the place of what is wrong."""
     try:
         given_x, given_y = table
@@ -90,14 +86,36 @@ def check_table(table: Table, model: Model, where: str) -> tuple[np.ndarray, np.
         raise InputError(f"Expected one y per row of x in {where}, got {x.shape} and {y.shape}.")
     if len(x) == 0:
         raise InputError(f"Expected at least one row in {where}, got none. Leave it out.")
-    model.check_targets(y, where)
+    model.check_rows(x, y, where)
     return x, y
 
 
+def lay_out(tables: Mapping[str, CheckedTable]) -> Clients:
+    """Lay the rows of all clients end to end."""
+    sizes = np.array([len(x) for x, _ in tables.values()])
+    if sizes.sum() > np.iinfo(np.int32).max:
+        raise InputError(f"Expected fewer than 2^31 rows in total, got {sizes.sum()}.")
+    return Clients(
+        x=jnp.asarray(np.concatenate([x for x, _ in tables.values()])),
+        y=jnp.asarray(np.concatenate([y for _, y in tables.values()])),
+        offset=jnp.asarray(np.cumsum(sizes) - sizes, jnp.int32),
+        size=jnp.asarray(sizes, jnp.int32),
+    )
+
+
+def _form(x: np.ndarray, y: np.ndarray, columns: Any) -> str:
+    """Return what clients must agree on, for people to read; data frames must agree on names and order too."""
+    names = "" if columns is None else f" with columns {list(columns)}"
+    return f"x of {x.shape[1:]} per row{names} and y of {y.shape[1:]} per row"
+
+
 def _numbers(values: Any, where: str) -> np.ndarray:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"Expected rows of equal length in {where}: {error}") from None
     if array.dtype.kind not in "fiub":
-        raise InputError(f"Expected numbers in {where}, got dtype {array.dtype}.")
+        raise InputError(f"Expected numbers in {where}, got dtype {array.dtype}. Encode or convert the columns first.")
     dtype = jnp.zeros(()).dtype
     with np.errstate(over="ignore"):
         array = array.astype(dtype, copy=False)

@@ -7,7 +7,7 @@ updated. M slots are always enough for M clients; slot 0 is for what nobody will
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fedvi.errors import InputError
@@ -32,11 +32,16 @@ class PlannedTurn(NamedTuple):
     save: int
 
 
-def plan(turns: Iterator[Turn], clients: int) -> Iterator[PlannedTurn]:
-    """Assign slots 1..clients to the turns; before the first turn, every slot holds the prior."""
-    free = list(range(clients, 0, -1))
+def plan(turns: Iterator[Turn], budgets: Sequence[float]) -> Iterator[PlannedTurn]:
+    """Assign slots to the turns; before the first turn, every slot holds the prior.
+
+    budgets: how many updates each client may make. A turn beyond its client's budget, or one that makes no sense, is
+    an error of the schedule.
+    """
+    clients = range(len(budgets))
+    free = [m + 1 for m in reversed(clients)]
     holders = dict.fromkeys(free, 0)
-    made = [0] * clients
+    made = [0 for _ in clients]
     held: dict[int, tuple[int, int]] = {}  # client -> (slot, version) of the q it read and has not used
 
     def let_go(client: int) -> None:
@@ -47,18 +52,22 @@ def plan(turns: Iterator[Turn], clients: int) -> Iterator[PlannedTurn]:
 
     waiting: PlannedTurn | None = None  # a turn is complete when the next one tells who reads the q after it
     for version, turn in enumerate(turns):
-        save = SCRATCH
-        if turn.reads:
-            for reader in turn.reads:
-                if reader in held:
-                    let_go(reader)
+        for m in (turn.client, *turn.reads):
+            if m not in clients:
+                raise InputError(f"The schedule names client {m!r} in turn {version}; clients are 0 to {clients[-1]}.")
+        save, readers = SCRATCH, set(turn.reads)
+        if readers:
+            for reader in readers & held.keys():
+                let_go(reader)
             save = free.pop()
-            holders[save] = len(turn.reads)
-            held.update(dict.fromkeys(turn.reads, (save, version)))
+            holders[save] = len(readers)
+            held.update(dict.fromkeys(readers, (save, version)))
         if waiting is not None:
             yield waiting._replace(save=save)
         if turn.client not in held:
             raise InputError(f"The schedule lets client {turn.client} update twice without reading q in between.")
+        if made[turn.client] >= budgets[turn.client]:
+            raise InputError(f"The schedule lets client {turn.client} make more than {made[turn.client]} updates.")
         source, read = held[turn.client]
         let_go(turn.client)
         made[turn.client] += 1

@@ -12,23 +12,30 @@ import json
 import os
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedvi.errors import ResumeError
-from fedvi.federation.block import Carry
 from fedvi.federation.plan import PlannedTurn
 from fedvi.gaussian import GaussianFamily
 from fedvi.local import ClientState
+
+T = TypeVar("T")
 
 FORMAT = 1
 
 
 Record = dict[str, float]
-"""One measurement: `communications`, `time`, `repairs`, the scores on the test rows, and what the caller measured."""
+"""One measurement.
+
+communications, time: when it was taken.
+repairs: negative precisions set to zero so far.
+change: KL(q || q of the record before) in nats: it goes to zero as the run converges.
+And the scores on the test rows, and what the caller measured.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +63,11 @@ class Checkpoint:
     settings: dict[str, Any]
 
     @classmethod
-    def of(cls, communications: int, carry: Carry, records: tuple[Record, ...], settings: dict[str, Any]) -> Checkpoint:
-        """Return the checkpoint of a running simulation."""
-        return cls(communications, tuple(np.asarray(leaf) for leaf in jax.tree.leaves(carry)), records, settings)
+    def of(cls, communications: int, state: Any, records: tuple[Record, ...], settings: dict[str, Any]) -> Checkpoint:
+        """Return the checkpoint of a running simulation, whose state is any pytree."""
+        return cls(communications, tuple(np.asarray(leaf) for leaf in jax.tree.leaves(state)), records, settings)
 
-    def restore(self, fresh: Carry, settings: dict[str, Any]) -> Carry:
+    def restore(self, fresh: T, settings: dict[str, Any]) -> T:
         """Return the saved state in the shape of `fresh`, or raise `ResumeError` if the settings differ."""
         for name, value in settings.items():
             if self.settings.get(name) != value:

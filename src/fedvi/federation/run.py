@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,15 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedvi.checks import whole
-from fedvi.data import Clients, Table, lay_out
+from fedvi.checks import instance, not_a_class, registered, whole
+from fedvi.data import Clients, Table, check_tables, lay_out
 from fedvi.errors import InputError
 from fedvi.federation import randomness
 from fedvi.federation.block import Carry, Turns, init_carry, run_block
 from fedvi.federation.describe import describe, digest
 from fedvi.federation.plan import PlannedTurn, plan
 from fedvi.federation.schedule import Schedule
-from fedvi.federation.server import Verdict, raise_unless_accepted
+from fedvi.federation.server import Verdict
 from fedvi.gaussian import Gaussian, GaussianFamily
 from fedvi.local import Algorithm, Draws, Public, draw
 from fedvi.models import Model
@@ -46,7 +47,7 @@ class Run:
     @classmethod
     def prepare(
         cls,
-        tables: Mapping[str, Table],
+        clients: Mapping[str, Table] | Sequence[Table],
         model: Model,
         prior: GaussianFamily | None,
         algorithm: Algorithm,
@@ -55,40 +56,60 @@ class Run:
         seed: int,
     ) -> Run:
         """Check everything and lay it out."""
-        tables = algorithm.arrange(dict(tables))
-        data = lay_out(tables, model)
+        for name, value, kind in (("model", model, Model), ("algorithm", algorithm, Algorithm)):
+            instance(name, value, kind)
+            registered(name, value)
+        not_a_class("schedule", schedule)
+        if not callable(getattr(schedule, "turns", None)):
+            raise InputError(f"Expected a schedule with a method turns(rows, max_updates, rng), got {schedule!r}.")
+
+        tables = check_tables(clients, model)
         for name, (x, _) in tables.items():
-            algorithm.solver.check(model, np.asarray(x), f"client {name!r}")
-        dim = model.dim(data.x)
-        prior = Gaussian.standard(dim) if prior is None else prior
-        if prior.dim != dim:
-            raise InputError(f"Expected a prior over {dim} parameters for these columns, got one over {prior.dim}.")
+            algorithm.solver.check(model, x, f"client {name!r}")
+        tables = algorithm.arrange(tables)
+        data = lay_out(tables)
         sizes = tuple(data.size.tolist())
         return cls(
             names=tuple(tables),
             sizes=sizes,
-            budgets=_budgets(max_updates, len(tables)),
+            budgets=_budgets(max_updates, algorithm.most_updates, len(tables)),
             data=data,
-            public=Public(prior, jnp.asarray(float(len(tables))), jnp.asarray(float(sum(sizes)))),
+            public=Public(
+                prior=_checked_prior(prior, model.dim(data.x)),
+                clients=jnp.asarray(float(len(tables))),
+                rows=jnp.asarray(float(sum(sizes))),
+            ),
             model=model,
             algorithm=algorithm,
             schedule=schedule,
             seed=seed,
         )
 
+    @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """Return what a run must have in common with one that it resumes; names of clients do not matter."""
+        """What a run must have in common with one that it resumes; names of clients do not matter."""
         return {
-            "seed": self.seed,
+            "seed": int(self.seed),
             "model": describe(self.model),
             "algorithm": describe(self.algorithm),
             "schedule": describe(self.schedule),
             "prior": describe(self.public.prior),
             "rows": list(self.sizes),
-            "max_updates": [None if math.isinf(most) else most for most in self.budgets],
+            "max_updates": [None if math.isinf(most) else int(most) for most in self.budgets],
             "data": digest(self.data.x, self.data.y),
             "dtype": str(self.data.x.dtype),
         }
+
+    @functools.cached_property
+    def batch_capacity(self) -> int:
+        """Rows that a batch has room for: enough for every client's."""
+        return max(self.algorithm.solver.sampler.batch_size(rows) for rows in set(self.sizes))
+
+    @functools.cached_property
+    def block_capacity(self) -> int:
+        """Turns that one compiled call has room for."""
+        bytes_per_turn = sum(leaf.nbytes for leaf in jax.tree.leaves(self._draw(0, 0)))
+        return max(1, min(BLOCK_TURNS, BLOCK_BYTES // bytes_per_turn))
 
     def init(self) -> Carry:
         """Return the state before the first turn."""
@@ -97,40 +118,41 @@ class Run:
     def turns(self) -> Iterator[PlannedTurn]:
         """Return all turns of the run, from the first; the same every time."""
         rng = randomness.stream(self.seed, randomness.SCHEDULE)
-        return plan(self.schedule.turns(self.sizes, self.budgets, rng), len(self.names))
+        return plan(self.schedule.turns(self.sizes, self.budgets, rng), self.budgets)
 
-    @property
-    def block_turns(self) -> int:
-        """Number of turns that are played in one compiled call."""
-        bytes_per_turn = sum(leaf.nbytes for leaf in jax.tree.leaves(self._draw(0, 0)))
-        return max(1, min(BLOCK_TURNS, BLOCK_BYTES // bytes_per_turn))
-
-    def play(self, carry: Carry, block: Sequence[PlannedTurn], capacity: int) -> Carry:
-        """Play at most `capacity` turns; raise if one of them is refused."""
-        padded = [*block, *[block[-1]] * (capacity - len(block))]
+    def play(self, carry: Carry, block: Sequence[PlannedTurn]) -> tuple[Carry, list[Verdict]]:
+        """Play at most `block_capacity` turns; return the new state and what became of every update."""
+        missing = self.block_capacity - len(block)
         drawn = [self._draw(turn.client, turn.update) for turn in block]
-        drawn += [drawn[-1]] * (capacity - len(block))
-        draws = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
-        turns = Turns(*jnp.asarray([(turn.client, turn.source, turn.save) for turn in padded], jnp.int32).T)
+        draws = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn, *[drawn[-1]] * missing)
+        slots = [(turn.client, turn.source, turn.save) for turn in block] + [(0, 0, 0)] * missing
+        turns = Turns(*jnp.asarray(slots, jnp.int32).T)
         count = np.int32(len(block))
         carry, verdicts = run_block(self.algorithm, self.model, self.public, self.data, carry, turns, draws, count)
-        for turn, verdict in zip(block, verdicts.tolist(), strict=False):
-            raise_unless_accepted(Verdict(verdict), self.names[turn.client], turn.update, turn.update - 1)
-        return carry
+        return carry, [Verdict(verdict) for verdict in verdicts.tolist()[: len(block)]]
 
     def _draw(self, client: int, update: int) -> Draws:
         rng = randomness.stream(self.seed, randomness.UPDATE, client, update)
-        capacity = max(self.algorithm.solver.sampler.batch_size(rows) for rows in set(self.sizes))
         dim = self.public.prior.dim
-        return draw(self.algorithm, self.model, dim, self.sizes[client], rng, capacity)
+        return draw(self.algorithm, self.model, dim, self.sizes[client], rng, self.batch_capacity)
 
 
-def _budgets(max_updates: int | Sequence[int] | None, clients: int) -> tuple[float, ...]:
+def _checked_prior(prior: GaussianFamily | None, dim: int) -> GaussianFamily:
+    if prior is None:
+        return Gaussian.standard(dim)
+    instance("prior", prior, GaussianFamily)
+    prior = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), prior)
+    if prior.dim != dim:
+        raise InputError(f"Expected a prior over {dim} parameters for these columns, got one over {prior.dim}.")
+    return prior
+
+
+def _budgets(max_updates: int | Sequence[int] | None, most: float, clients: int) -> tuple[float, ...]:
     if max_updates is None:
-        return (math.inf,) * clients
+        return (most,) * clients
     budgets = list(max_updates) if isinstance(max_updates, Iterable) else [max_updates] * clients
     if len(budgets) != clients:
         raise InputError(f"Expected one number of max_updates or {clients}, one per client, got {len(budgets)}.")
-    for most in budgets:
-        whole("max_updates", most, 0)
-    return tuple(budgets)
+    for budget in budgets:
+        whole("max_updates", budget, 0)
+    return tuple(min(budget, most) for budget in budgets)

@@ -66,7 +66,7 @@ class RoundRobin:
 class Synchronous:
     """Rounds in which all clients start from the same q and all updates are applied. Time counts rounds.
 
-    Updates made side by side overshoot: use damping of about 1/M, or conjugate models.
+    Updates made side by side add up: use damping of about 1/M. (Only conjugate models with full covariance need none.)
     """
 
     def turns(

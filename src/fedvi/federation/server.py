@@ -145,19 +145,19 @@ def raise_unless_accepted(verdict: Verdict, name: str, sequence: int, applied: i
         case Verdict.NON_FINITE:
             raise NonFiniteRelease(
                 f"Release {sequence} of client {name!r} holds NaN or infinity: its local steps diverged. "
-                "Use a smaller learning rate."
+                "Use a smaller learning rate, scale the data, or let the optimiser clip gradients."
             )
         case Verdict.IMPROPER_CAVITY:
             raise ImproperError(
                 f"The cavity of client {name!r} is improper before update {sequence}. "
-                "Use more damping, or let the algorithm repair factors."
+                "Use more damping, a smaller learning rate, or repair=True."
             )
         case Verdict.OUT_OF_SEQUENCE:
             raise OutOfSequence(f"Expected release {applied + 1} of client {name!r}, got release {sequence}.")
         case Verdict.IMPROPER:
             raise ImproperRelease(
                 f"Release {sequence} of client {name!r} would make the posterior improper. "
-                "Use more damping, or let the algorithm repair factors."
+                "Use more damping, a smaller learning rate, or repair=True."
             )
 
 

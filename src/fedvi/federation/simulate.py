@@ -11,23 +11,30 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import perf_counter
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedvi.checks import in_range, whole
-from fedvi.data import Table, check_table, named
-from fedvi.errors import FedviError, InputError, SimulationInterrupted
+from fedvi.data import Table, check_table
+from fedvi.errors import InputError, SimulationInterrupted
 from fedvi.federation.block import Carry
 from fedvi.federation.plan import PlannedTurn
 from fedvi.federation.progress import progress_bar
 from fedvi.federation.result import Checkpoint, History, Record, Result
 from fedvi.federation.run import Run
 from fedvi.federation.schedule import Asynchronous, Schedule
+from fedvi.federation.server import Verdict, raise_unless_accepted
 from fedvi.gaussian import GaussianFamily
 from fedvi.local import PVI, Algorithm
-from fedvi.metrics import evaluate
+from fedvi.metrics import score
 from fedvi.models import Model
 from fedvi.pytree import take
+
+RESPONSE = 0.3
+"""Seconds after which the progress bar moves and Ctrl-C is heard, unless a single update takes longer."""
 
 Measure = Callable[[Carry], Mapping[str, float]]
 
@@ -57,111 +64,142 @@ def simulate(
     algorithm: `PVI()`, `GlobalVI()`, `CentralisedVI()` or `Committee()`. Default: PVI with the paper's settings.
     schedule: who communicates when. Default: `Asynchronous()`, the paper's.
     communications, until, max_updates: when to stop: after so many updates in total; when the schedule's clock passes
-        this time; when every client has made so many updates (one number, or one per client). Give at least one.
+        this time; when every client has made so many updates (one number, or one per client). Give at least one,
+        unless the algorithm ends by itself (`Committee`).
     test: (x, y) to measure predictions on.
     evaluate_every: communications between measurements; there is always one at the start and one at the end.
-    measure: called at every measurement with the federation's state; what it returns goes into the record.
+    measure: called at every measurement with the federation's state; the numbers it returns go into the record.
     resume: a checkpoint, or the path of one, of a run with the same settings.
     progress: show a progress bar; by default only on a terminal.
 
-    Ctrl-C raises `SimulationInterrupted`; an update that goes wrong raises `ReleaseRefused` or `ImproperError`. The
-    `result` of each of them holds everything until then.
+    Whatever ends a run early has a `result` with everything that was done until then: Ctrl-C raises
+    `SimulationInterrupted`, an update that goes wrong `ReleaseRefused` or `ImproperError`.
     """
-    if communications is None and until is None and max_updates is None:
-        raise InputError("Expected communications, until or max_updates, got none: the run would never end.")
     whole("seed", seed, 0, 2**64 - 1)
     for name, count in (("communications", communications), ("evaluate_every", evaluate_every)):
         if count is not None:
             whole(name, count, 1)
     in_range("until", until, 0)
-
     algorithm = PVI() if algorithm is None else algorithm
     schedule = Asynchronous() if schedule is None else schedule
-    run = Run.prepare(named(clients), model, prior, algorithm, schedule, max_updates, seed)
+    run = Run.prepare(clients, model, prior, algorithm, schedule, max_updates, seed)
+    total = min(sum(run.budgets), math.inf if communications is None else communications)
+    if math.isinf(total) and until is None:
+        raise InputError("Expected communications, until or max_updates, got none: the run would never end.")
     scores = _scores(run, test, measure)
-    turns, state = run.turns(), _State(run.init())
+
+    turns, state = run.turns(), _State.start(run)
     if resume is None:
         state = state.with_record(scores)
     else:
-        saved = resume if isinstance(resume, Checkpoint) else Checkpoint.load(resume)
-        if communications is not None and communications < saved.communications:
-            raise InputError(f"The saved run has {saved.communications} communications, more than {communications}.")
-        *_, last = itertools.chain([None], itertools.islice(turns, saved.communications))
-        time = 0.0 if last is None else last.time
-        state = _State(saved.restore(run.init(), run.settings()), saved.communications, time, saved.records)
-
+        state = _resumed(run, resume)
+        if state.communications > total:
+            raise InputError(f"The saved run has {state.communications} communications, more than {total:g}.")
+        for turn in itertools.islice(turns, state.communications):
+            state = dataclasses.replace(state, time=turn.time)
     if communications is not None:
         turns = itertools.islice(turns, communications - state.communications)
     if until is not None:
         turns = itertools.takewhile(lambda turn: turn.time <= until, turns)
+
     every = math.inf if evaluate_every is None else evaluate_every
-    total = communications if communications is not None else sum(run.budgets)
-    capacity = run.block_turns
+    pace = 1.0  # turns per block, so that a block takes about RESPONSE seconds
     try:
         with progress_bar(progress, None if math.isinf(total) else total, state.communications) as show:
-            while block := _next_block(turns, capacity, every - state.communications % every):
-                state = state.after(block, run.play(state.carry, block, capacity))
+            while block := _next(turns, min(pace, run.block_capacity, every - state.communications % every)):
+                began = perf_counter()
+                carry, verdicts = run.play(state.carry, block)
+                good = sum(1 for _ in itertools.takewhile(lambda verdict: verdict == Verdict.ACCEPTED, verdicts))
+                if good < len(block):
+                    if good > 0:
+                        state = state.after(block[:good], run.play(state.carry, block[:good])[0])
+                    bad = block[good]
+                    raise_unless_accepted(verdicts[good], run.names[bad.client], bad.update, bad.update - 1)
+                state = state.after(block, carry)
+                pace = max(1.0, min(4 * pace, len(block) * RESPONSE / (perf_counter() - began)))
                 if state.communications % every == 0:
                     state = state.with_record(scores)
                 show(state.communications)
         return _result(run, state, state.with_record(scores).records)
     except KeyboardInterrupt:
         raise SimulationInterrupted(_result(run, state, state.records)) from None
-    except FedviError as error:
-        error.result = _result(run, state, state.records)
+    except Exception as error:
+        error.result = _result(run, state, state.records)  # type: ignore[attr-defined]
         raise
 
 
 @dataclasses.dataclass(frozen=True)
 class _State:
-    """Where a simulation is: replaced as a whole, so that an interruption never sees half of it."""
+    """Where a simulation is: replaced as a whole, so that an interruption never sees half of it.
+
+    measured: the posterior at the last record.
+    """
 
     carry: Carry
+    measured: GaussianFamily
     communications: int = 0
     time: float = 0.0
     records: tuple[Record, ...] = ()
 
+    @classmethod
+    def start(cls, run: Run) -> _State:
+        """Return the state before the first turn."""
+        return cls(run.init(), run.public.prior)
+
     def after(self, block: Sequence[PlannedTurn], carry: Carry) -> _State:
         """Return the state after a block of turns."""
-        return _State(carry, self.communications + len(block), block[-1].time, self.records)
+        communications = self.communications + len(block)
+        return dataclasses.replace(self, carry=carry, communications=communications, time=block[-1].time)
 
     def with_record(self, scores: Measure) -> _State:
         """Measure, unless that was just done."""
         if self.records and self.records[-1]["communications"] == self.communications:
             return self
+        q = self.carry.server.posterior
         record: Record = {
             "communications": self.communications,
             "time": self.time,
             "repairs": int(jnp.sum(self.carry.clients.repairs)),
+            "change": float(q.kl(self.measured)),
             **scores(self.carry),
         }
-        return dataclasses.replace(self, records=(*self.records, record))
+        return dataclasses.replace(self, measured=q, records=(*self.records, record))
+
+
+def _resumed(run: Run, resume: Checkpoint | str | os.PathLike[str]) -> _State:
+    if not isinstance(resume, Checkpoint | str | os.PathLike):
+        raise InputError(f"Expected resume to be a checkpoint or a path, got {type(resume).__name__}.")
+    saved = resume if isinstance(resume, Checkpoint) else Checkpoint.load(resume)
+    start = _State.start(run)
+    carry, measured = saved.restore((start.carry, start.measured), run.settings)
+    return _State(carry, measured, saved.communications, 0.0, saved.records)
 
 
 def _scores(run: Run, test: Table | None, measure: Measure | None) -> Measure:
-    checked = None
+    rows = None
     if test is not None:
         x, y = check_table(test, run.model, "the test set")
-        if x.shape[1:] != run.data.x.shape[1:]:
-            raise InputError(f"Expected {run.data.x.shape[1:]} columns in the test set, got {x.shape[1:]}.")
-        checked = jnp.asarray(x), jnp.asarray(y)
+        if x.shape[1:] != run.data.x.shape[1:] or y.shape[1:] != run.data.y.shape[1:]:
+            expected, got = (run.data.x.shape[1:], run.data.y.shape[1:]), (x.shape[1:], y.shape[1:])
+            raise InputError(f"Expected columns of x and y as in the clients {expected} in the test set, got {got}.")
+        rows = jnp.asarray(x), jnp.asarray(y)
 
     def scores(carry: Carry) -> dict[str, float]:
-        predicted = {} if checked is None else evaluate(run.model, carry.server.posterior, *checked)
-        return {**predicted, **({} if measure is None else measure(carry))}
+        predicted = {} if rows is None else score(run.model, carry.server.posterior, *rows)
+        return {**predicted, **({} if measure is None else {name: float(v) for name, v in measure(carry).items()})}
 
     return scores
 
 
-def _next_block(turns: Iterator[PlannedTurn], capacity: int, before_measuring: float) -> list[PlannedTurn]:
-    return list(itertools.islice(turns, int(min(capacity, before_measuring))))
+def _next(turns: Iterator[PlannedTurn], count: float) -> list[PlannedTurn]:
+    return list(itertools.islice(turns, int(count)))
 
 
 def _result(run: Run, state: _State, records: tuple[Record, ...]) -> Result:
-    turns = itertools.islice(run.turns(), state.communications)
+    clients = jax.tree.map(np.asarray, state.carry.clients)
     return Result(
         posterior=state.carry.server.posterior,
-        history=History(records, tuple(turns)),
-        clients={name: take(state.carry.clients, index) for index, name in enumerate(run.names)},
-        checkpoint=Checkpoint.of(state.communications, state.carry, state.records, run.settings()),
+        history=History(records, tuple(itertools.islice(run.turns(), state.communications))),
+        clients={name: take(clients, index) for index, name in enumerate(run.names)},
+        checkpoint=Checkpoint.of(state.communications, (state.carry, state.measured), state.records, run.settings),
     )

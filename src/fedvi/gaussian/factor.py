@@ -135,6 +135,11 @@ class GaussianFamily(Factor):
         """Marginal variance of each parameter."""
 
     @property
+    def std(self) -> Float[Array, "*batch d"]:
+        """Marginal standard deviation of each parameter."""
+        return jnp.sqrt(self.variance)
+
+    @property
     @abc.abstractmethod
     def covariance(self) -> Float[Array, "*batch d d"]:
         """Covariance matrix of the parameters."""
@@ -170,7 +175,7 @@ def require_proper(q: GaussianFamily, what: str) -> None:
     """Raise `ImproperError` unless `q` is proper; `what` names it in the message. Not for compiled code."""
     if bool(jnp.all(q.is_proper())):
         return
-    raise ImproperError(f"The {what} is improper: {q!r}. Use more damping, or let the algorithm repair factors.")
+    raise ImproperError(f"The {what} is improper: {q!r}.")
 
 
 def diagonal_matrix(values: Float[Array, "*batch d"]) -> Float[Array, "*batch d d"]:

@@ -15,6 +15,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
+from fedvi.errors import InputError
 from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix
 from fedvi.pytree import pytree
 
@@ -94,6 +95,8 @@ class FullGaussian(GaussianFamily):
     def from_moments(cls, mean: ArrayLike, spread: ArrayLike) -> Self:
         """Return the Gaussian with this mean and this covariance matrix (`spread`)."""
         centre, covariance = jnp.asarray(mean, float), jnp.asarray(spread, float)
+        if covariance.shape != (*centre.shape, *centre.shape[-1:]):
+            raise InputError(f"Expected a covariance matrix for mean {centre.shape}, got shape {covariance.shape}.")
         inverse = _inverse_lower(jnp.linalg.cholesky(covariance))
         precision = jnp.swapaxes(inverse, -1, -2) @ inverse
         return cls(_times(precision, centre), precision)

@@ -15,6 +15,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
+from fedvi.errors import InputError
 from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix
 from fedvi.pytree import pytree
 
@@ -82,8 +83,11 @@ class Gaussian(GaussianFamily):
 
     @classmethod
     def from_moments(cls, mean: ArrayLike, spread: ArrayLike) -> Self:
-        """Return the Gaussian with this mean and these marginal variances (`spread`)."""
+        """Return the Gaussian with this mean and these marginal variances (`spread`; one number for all the same)."""
         centre, variance = jnp.asarray(mean, float), jnp.asarray(spread, float)
+        if variance.shape not in ((), centre.shape):
+            raise InputError(f"Expected one variance, or one per mean {centre.shape}, got shape {variance.shape}.")
+        variance = jnp.broadcast_to(variance, centre.shape)
         return cls(centre / variance, 1 / variance)
 
     @property

@@ -13,21 +13,27 @@ All of them are the same client step and the same server step; a new one is a su
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+import math
 from dataclasses import field
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Int
 
-from fedvi.checks import in_range, one_of
-from fedvi.data import Table
+from fedvi.checks import in_range, not_a_class, one_of
+from fedvi.data import CheckedTable
 from fedvi.gaussian import Factor, GaussianFamily
 from fedvi.local.problem import Problem, Public
-from fedvi.local.sampling import Minibatch
+from fedvi.local.sampling import FullBatch, Minibatch
 from fedvi.local.solver import GradientSteps, Solver
 from fedvi.pytree import pytree, static
+
+
+def thorough() -> GradientSteps:
+    """Return a solver that takes the local problem to its optimum: for algorithms that do not come back often."""
+    return GradientSteps(1000, 0.05, FullBatch(), optax.adam)
 
 
 class Algorithm(abc.ABC):
@@ -50,11 +56,17 @@ class Algorithm(abc.ABC):
         """Return the factor that every client starts from."""
         return prior.unit()
 
-    def arrange(self, tables: dict[str, Table]) -> dict[str, Table]:
+    @property
+    def most_updates(self) -> float:
+        """How many updates of a client make sense."""
+        return math.inf
+
+    def arrange(self, tables: dict[str, CheckedTable]) -> dict[str, CheckedTable]:
         """Return the clients that the algorithm runs with."""
         return tables
 
     def __post_init__(self) -> None:
+        not_a_class("solver", self.solver)
         in_range("damping", self.damping, 0, 1, open_low=True)
 
 
@@ -75,11 +87,13 @@ class PVI(Algorithm):
 class CentralisedVI(PVI):
     """Variational inference on the pooled rows: the gold standard, and not federated."""
 
+    solver: Solver = field(default_factory=thorough)
     damping: float | Float[Array, ""] = 1.0
 
-    def arrange(self, tables: dict[str, Table]) -> dict[str, Table]:
+    def arrange(self, tables: dict[str, CheckedTable]) -> dict[str, CheckedTable]:
         """Pool all rows into one client."""
-        return {"pooled": pooled(tables)}
+        x, y = zip(*tables.values(), strict=True)
+        return {"pooled": (np.concatenate(x), np.concatenate(y))}
 
 
 @pytree
@@ -101,13 +115,13 @@ class GlobalVI(Algorithm):
 
 @pytree
 class Committee(Algorithm):
-    """Bayesian committee machine: each client infers alone, once, and the server multiplies the results.
+    """Bayesian committee machine: each client infers alone and communicates once; the server multiplies the results.
 
     prior: `same` gives every client the whole prior, and the server divides out the copies; `split` gives every client
     prior^(1/M), a weaker one.
     """
 
-    solver: Solver = field(default_factory=lambda: GradientSteps(500, 0.5, Minibatch()))
+    solver: Solver = field(default_factory=thorough)
     damping: float | Float[Array, ""] = 1.0
     repair: bool = static(default=True)
     prior: str = static(default="same")
@@ -116,15 +130,14 @@ class Committee(Algorithm):
         super().__post_init__()
         one_of("prior", self.prior, ("same", "split"))
 
+    @property
+    def most_updates(self) -> float:
+        """One: a second update would only repeat the first."""
+        return 1
+
     def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:  # noqa: ARG002
         """Tie q' to the client's share of the prior, whatever the others did."""
         share = public.prior if self.prior == "same" else public.prior ** (1 / public.clients)
         return Problem(
             start=share, removed=share.unit(), base=factor.unit(), likelihood_scale=jnp.ones_like(public.rows)
         )
-
-
-def pooled(tables: Mapping[str, Table]) -> Table:
-    """Return all clients' rows as one table."""
-    x, y = zip(*tables.values(), strict=True)
-    return np.concatenate([np.asarray(part) for part in x]), np.concatenate([np.asarray(part) for part in y])

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from fedvi.checks import positive, whole
+from fedvi.checks import not_a_class, positive, whole
 from fedvi.data import Site
 from fedvi.errors import InputError
 from fedvi.gaussian import GaussianFamily
@@ -77,6 +77,7 @@ class GradientSteps:
     optimizer: Callable[[Any], optax.GradientTransformation] = static(default=adagrad)
 
     def __post_init__(self) -> None:
+        not_a_class("sampler", self.sampler)
         whole("steps", self.steps, 1)
         positive("learning_rate", self.learning_rate)
 

@@ -4,6 +4,7 @@ from fedvi.models.base import Conjugate, Model
 from fedvi.models.custom import CustomModel
 from fedvi.models.expectation import GaussHermite, MonteCarlo
 from fedvi.models.linear import LinearRegression
+from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.logistic import LogisticRegression
 from fedvi.models.predictive import Bernoulli, Categorical, Normal, Predictive
 
@@ -13,6 +14,7 @@ __all__ = [
     "Conjugate",
     "CustomModel",
     "GaussHermite",
+    "LinearPredictorModel",
     "LinearRegression",
     "LogisticRegression",
     "Model",

@@ -59,8 +59,8 @@ class Model(abc.ABC):
         """Return the shape of the standard normals `z` that one gradient needs; (0,) for none."""
         return (0,)
 
-    def check_targets(self, y: np.ndarray, where: str) -> None:  # noqa: B027 - most values are fine
-        """Raise `InputError` if y cannot be targets of this model; `where` names the data in the message."""
+    def check_rows(self, x: np.ndarray, y: np.ndarray, where: str) -> None:  # noqa: B027 - most are fine
+        """Raise `InputError` if these cannot be rows for this model; `where` names them in the message."""
 
 
 @runtime_checkable

@@ -3,7 +3,7 @@
 `f(params, x, y)` returns the log-likelihood of one example for one parameter vector, in JAX. Its expectation under q
 is estimated with reparameterised draws `params = q.transform(z)` that all rows share; gradients flow through the draws.
 
-Predictions average over fixed quasi-random draws (a Sobol sequence), so that they need no seed and do not flicker.
+Predictions average over fixed quasi-random draws (Sobol points), so that they need no seed and do not flicker.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from fedvi.checks import whole
+from fedvi.errors import InputError
 from fedvi.gaussian import GaussianFamily
 from fedvi.models.base import Model
 from fedvi.models.predictive import Predictive
@@ -54,6 +55,10 @@ class CustomModel(Model):
     def __post_init__(self) -> None:
         whole("samples", self.samples, 1)
         whole("predictive_samples", self.predictive_samples, 1)
+        if self.predictive_samples.bit_count() != 1:
+            raise InputError(f"Expected predictive_samples to be a power of two, got {self.predictive_samples}.")
+        if self.params is not None:
+            whole("params", self.params, 1)
 
     def dim(self, x: Float[Array, "n ..."]) -> int:
         """Return `params`, or one per column."""
@@ -67,7 +72,8 @@ class CustomModel(Model):
         self, q: Any, x: Float[Array, "n ..."], y: Float[Array, "n ..."], z: Float[Array, "s d"]
     ) -> Float[Array, " n"]:
         """Return the average over draws, for every row."""
-        return jnp.mean(_for_draws_and_rows(self.log_likelihood)(q.transform(z), x, y), axis=0)
+        by_row = jax.vmap(self.log_likelihood, (None, 0, 0))
+        return jnp.mean(jax.vmap(by_row, (0, None, None))(q.transform(z), x, y), axis=0)
 
     def predictive(self, q: GaussianFamily, x: Float[Array, "n ..."]) -> Predictive:
         """Return the mixture over draws of `predict`, or of the likelihood itself if there is no `predict`."""
@@ -75,8 +81,8 @@ class CustomModel(Model):
         draws = q.coordinates().transform(normals)
         if self.predict is None:
             return LikelihoodMixture(draws, x, self.log_likelihood)
-        by_draw = jax.vmap(jax.vmap(self.predict, (None, 0)), (0, None))(draws, x)
-        mixture: Predictive = by_draw.mixture()
+        predict = jax.vmap(self.predict, (0, None))
+        mixture: Predictive = _in_chunks(lambda row: predict(draws, row).mixture(), x)
         return mixture
 
 
@@ -90,19 +96,25 @@ class LikelihoodMixture:
 
     def log_prob(self, y: Float[Array, "n ..."]) -> Float[Array, " n"]:
         """Return the log probability of each row's y."""
-        values = _for_draws_and_rows(self.log_likelihood)(self.draws, self.x, y)
-        return logsumexp(values, axis=0) - jnp.log(float(values.shape[0]))
+
+        def of_row(row: tuple[Array, Array]) -> Array:
+            return logsumexp(jax.vmap(self.log_likelihood, (0, None, None))(self.draws, *row))
+
+        return _in_chunks(of_row, (self.x, y)) - jnp.log(float(len(self.draws)))
 
 
-def _for_draws_and_rows(f: Callable[..., Any]) -> Callable[..., Array]:
-    return jax.vmap(jax.vmap(f, (None, 0, 0)), (0, None, None))
+def _in_chunks(f: Callable[[Any], Any], rows: Any) -> Any:
+    """Apply f to every row, so many at a time that memory stays bounded with hundreds of draws."""
+    return jax.lax.map(f, rows, batch_size=256)
 
 
 @functools.lru_cache(maxsize=8)
 def _quasi_normals(samples: int, dim: int) -> np.ndarray:
+    """Return fixed standard normals: scrambled Sobol points, or pseudo-random ones beyond Sobol's dimensions."""
     from scipy.special import ndtri  # scipy.stats takes longer to import than all of fedvi
     from scipy.stats import qmc
 
-    power = max(0, (samples - 1).bit_length())
-    points = qmc.Sobol(dim, scramble=False).random_base2(power)
-    return np.asarray(ndtri(points + 0.5 / len(points)))
+    if dim > qmc.Sobol.MAXDIM:
+        return np.random.default_rng(0).standard_normal((samples, dim))
+    points = qmc.Sobol(dim, scramble=True, rng=np.random.default_rng(0)).random(samples)
+    return np.asarray(ndtri(np.clip(points, 1e-12, 1 - 1e-12)))

@@ -14,8 +14,10 @@ import abc
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 from jaxtyping import Array, Float
 
+from fedvi.errors import InputError
 from fedvi.models.base import Model
 
 C = TypeVar("C")
@@ -43,6 +45,13 @@ class LinearPredictorModel(Model):
         z: Float[Array, " s"],
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return the derivatives of `value` by mean and by variance."""
+
+    def check_rows(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
+        """Raise unless x is a matrix and y a vector."""
+        if x.ndim != 2:
+            raise InputError(f"Expected x of {where} to be a matrix, got shape {x.shape}.")
+        if y.ndim != 1:
+            raise InputError(f"Expected y of {where} to have one number per row, got shape {y.shape}. Use y.ravel().")
 
     def expected_log_likelihood(
         self, q: Any, x: Float[Array, "n d"], y: Float[Array, " n"], z: Float[Array, " s"]

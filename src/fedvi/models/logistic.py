@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fedvi.checks import one_of
+from fedvi.checks import not_a_class, one_of
 from fedvi.errors import InputError
 from fedvi.gaussian import GaussianFamily
 from fedvi.models.expectation import GaussHermite, MonteCarlo, log_expected_sigmoid
@@ -39,6 +39,7 @@ class LogisticRegression(LinearPredictorModel):
     predictive_link: str = static(default="probit")
 
     def __post_init__(self) -> None:
+        not_a_class("expectation", self.expectation)
         one_of("predictive_link", self.predictive_link, ("probit", "exact"))
 
     def noise_shape(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002
@@ -77,8 +78,9 @@ class LogisticRegression(LinearPredictorModel):
             return Bernoulli(mean / jnp.sqrt(1 + jnp.pi * variance / 8))
         return Bernoulli(log_expected_sigmoid(mean, variance) - log_expected_sigmoid(-mean, variance))
 
-    def check_targets(self, y: np.ndarray, where: str) -> None:
-        """Raise unless all labels are -1 or +1."""
+    def check_rows(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
+        """Raise unless x is a matrix and all labels are -1 or +1."""
+        super().check_rows(x, y, where)
         wrong = np.flatnonzero((y != 1) & (y != -1))
         if wrong.size == 0:
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
@@ -34,8 +35,8 @@ class Bernoulli:
         return 1 / (1 + jnp.exp(-self.log_odds))
 
     def log_prob(self, y: Float[Array, " n"] | float) -> Float[Array, "... n"]:
-        """Return the log probability of each label."""
-        return -jnp.logaddexp(0.0, -y * self.log_odds)
+        """Return the log probability of each label; NaN for a label other than -1 and +1."""
+        return jnp.where(abs(y) == 1, -jnp.logaddexp(0.0, -y * self.log_odds), jnp.nan)
 
     def mixture(self) -> Bernoulli:
         """Average over the first axis: the mixture of Bernoullis is a Bernoulli."""
@@ -44,14 +45,20 @@ class Bernoulli:
 
 @pytree
 class Categorical:
-    """Labels 0, 1, ..., K-1; `log_probabilities` along the last axis."""
+    """Labels 0, 1, ..., K-1; `logits` along the last axis, which need not be normalised."""
 
-    log_probabilities: Float[Array, "... n k"]
+    logits: Float[Array, "... n k"]
+
+    @property
+    def log_probabilities(self) -> Float[Array, "... n k"]:
+        """Logarithm of each class's probability."""
+        return jax.nn.log_softmax(self.logits)
 
     def log_prob(self, y: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Return the log probability of each label."""
+        """Return the log probability of each label; NaN for a label that is not a class."""
         labels = y.astype(jnp.int32)[..., None]
-        return jnp.take_along_axis(self.log_probabilities, labels, axis=-1)[..., 0]
+        is_class = (y == jnp.round(y)) & (y >= 0) & (y < self.logits.shape[-1])
+        return jnp.where(is_class, jnp.take_along_axis(self.log_probabilities, labels, axis=-1)[..., 0], jnp.nan)
 
     def mixture(self) -> Categorical:
         """Average over the first axis: the mixture of categoricals is a categorical."""

@@ -178,7 +178,7 @@ def test_defaults_of_committee_and_centralised_vi_reach_the_optimum(clients: int
                     max_updates=1,
                 ).posterior
                 exact[solver] = q
-            assert float(q.kl(exact[algorithm.solver])) < 1e-3
+            assert float(q.kl(exact[algorithm.solver])) < 5e-3
 
 
 def test_stochastic_pvi_comes_close_to_the_optimum() -> None:

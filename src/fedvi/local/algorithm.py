@@ -19,7 +19,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int
 
 from fedvi.checks import in_range, not_a_class, one_of
@@ -27,13 +26,13 @@ from fedvi.data import CheckedTable
 from fedvi.gaussian import Factor, GaussianFamily
 from fedvi.local.problem import Problem, Public
 from fedvi.local.sampling import FullBatch, Minibatch
-from fedvi.local.solver import GradientSteps, Solver
+from fedvi.local.solver import GradientSteps, Solver, forgetful_adam
 from fedvi.pytree import pytree, static
 
 
 def thorough() -> GradientSteps:
     """Return a solver that takes the local problem to its optimum: for algorithms that do not come back often."""
-    return GradientSteps(1000, 0.05, FullBatch(), optax.adam)
+    return GradientSteps(1000, 0.02, FullBatch(), forgetful_adam)
 
 
 class Algorithm(abc.ABC):

@@ -55,6 +55,11 @@ def adagrad(learning_rate: Any) -> optax.GradientTransformation:
     return optax.adagrad(learning_rate, initial_accumulator_value=0.0, eps=1e-10)
 
 
+def forgetful_adam(learning_rate: Any) -> optax.GradientTransformation:
+    """Return Adam with a short memory of gradient sizes, which shrink by orders of magnitude from prior to posterior."""
+    return optax.adam(learning_rate, b2=0.95)
+
+
 @pytree
 class GradientSteps:
     """Stochastic gradient steps on the local negative ELBO, in the coordinates of q.

@@ -56,7 +56,7 @@ def adagrad(learning_rate: Any) -> optax.GradientTransformation:
 
 
 def forgetful_adam(learning_rate: Any) -> optax.GradientTransformation:
-    """Return Adam with a short memory of gradient sizes, which shrink by orders of magnitude from prior to posterior."""
+    """Return Adam with a short memory: gradients shrink by orders of magnitude on the way from prior to posterior."""
     return optax.adam(learning_rate, b2=0.95)
 
 

@@ -108,14 +108,10 @@ def simulate(
         with progress_bar(progress, None if math.isinf(total) else total, state.communications) as show:
             while block := _next(turns, min(pace, run.block_capacity, every - state.communications % every)):
                 began = perf_counter()
-                carry, verdicts = run.play(state.carry, block)
-                good = sum(1 for _ in itertools.takewhile(lambda verdict: verdict == Verdict.ACCEPTED, verdicts))
-                if good < len(block):
-                    if good > 0:
-                        state = state.after(block[:good], run.play(state.carry, block[:good])[0])
-                    bad = block[good]
-                    raise_unless_accepted(verdicts[good], run.names[bad.client], bad.update, bad.update - 1)
-                state = state.after(block, carry)
+                state, refused = _advance(run, state, block)
+                if refused is not None:
+                    turn, verdict = refused
+                    raise_unless_accepted(verdict, run.names[turn.client], turn.update, turn.update - 1)
                 pace = max(1.0, min(4 * pace, len(block) * RESPONSE / (perf_counter() - began)))
                 if state.communications % every == 0:
                     state = state.with_record(scores)
@@ -189,6 +185,20 @@ def _scores(run: Run, test: Table | None, measure: Measure | None) -> Measure:
         return {**predicted, **({} if measure is None else {name: float(v) for name, v in measure(carry).items()})}
 
     return scores
+
+
+def _advance(
+    run: Run, state: _State, block: Sequence[PlannedTurn]
+) -> tuple[_State, tuple[PlannedTurn, Verdict] | None]:
+    """Play a block. If one of its updates is refused, return the state before that one, and what was wrong with it."""
+    carry, verdicts = run.play(state.carry, block)
+    wrong = [index for index, verdict in enumerate(verdicts) if verdict != Verdict.ACCEPTED]
+    if not wrong:
+        return state.after(block, carry), None
+    first = wrong[0]
+    if first > 0:
+        state = state.after(block[:first], run.play(state.carry, block[:first])[0])
+    return state, (block[first], verdicts[first])
 
 
 def _next(turns: Iterator[PlannedTurn], count: float) -> list[PlannedTurn]:

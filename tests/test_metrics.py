@@ -93,6 +93,9 @@ def test_linear_scores_of_known_predictions() -> None:
     scores = evaluate(LinearRegression(0.5), q, jnp.array([[1.0], [2.0]]), jnp.array([1.0, 9.0]))
     assert scores["rmse"] == pytest.approx(np.sqrt(49 / 2))
     assert scores["coverage_90"] == 0.5
+    ends = [1 + 1.5, 1 + 1.7]  # in and out of 1 +- 1.645, but in or out of both 80 % and 95 %
+    both = [evaluate(LinearRegression(0.5), q, np.ones((1, 1)), [end])["coverage_90"] for end in ends]
+    assert both == [1.0, 0.0]
 
 
 def test_labels_are_checked_against_the_predictions() -> None:

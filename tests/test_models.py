@@ -132,10 +132,19 @@ def test_exact_predictive_is_right_far_in_the_tail(mean: float, variance: float)
     assert abs(got - (np.log(mass) + scale)) < 1e-3
 
 
+@pytest.mark.parametrize("variance", [0.1, 3.0, 14.0])
+def test_default_quadrature_is_precise_enough_for_learning(variance: float) -> None:
+    """At the start on data with 14 one-hot columns the variance is 14; there an error of a thousandth is allowed."""
+    by_mean, _ = LogisticRegression().slopes(jnp.array([0.7]), jnp.array([variance]), jnp.array([1.0]), jnp.zeros(0))
+    assert abs(float(by_mean[0]) - integral(lambda eta: expit(-eta), 0.7, variance)) < 1e-3
+
+
 def test_probit_link_approximates_the_exact_one() -> None:
     x, _, _ = rows(LogisticRegression())
     q = family_of(False)
     probit = LogisticRegression().predictive(q, x).probability
+    mean, variance = (np.asarray(part) for part in q.project(x))
+    assert np.allclose(probit, expit(mean / np.sqrt(1 + np.pi * variance / 8)), atol=1e-6)
     exact = LogisticRegression(predictive_link="exact").predictive(q, x).probability
     assert 1e-5 < float(jnp.max(jnp.abs(probit - exact))) < 0.02
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
@@ -22,9 +23,11 @@ from fedvi import (
     FullBatch,
     FullGaussian,
     Gaussian,
+    GlobalVI,
     GradientSteps,
     LinearRegression,
     LogisticRegression,
+    Paced,
     Result,
     RoundRobin,
     Schedule,
@@ -111,6 +114,83 @@ def test_committee_with_same_or_split_prior_is_exact_in_the_conjugate_case() -> 
         ).posterior
         assert relative_error(q.mean, mean) < 1e-5
         assert relative_error(q.precision, precision) < 1e-5
+
+
+def reference_pvi(result: Result, tables: Tables, damping: float) -> tuple[np.ndarray, np.ndarray]:
+    """Mean-field PVI for linear regression with unit noise, in plain NumPy: updates start from the q they should."""
+    statistics = [(x.T @ y, x.T @ x) for x, y in tables.values()]
+    factors = [(np.zeros(DIM), np.zeros(DIM)) for _ in statistics]
+    versions = [(np.zeros(DIM), np.ones(DIM))]
+    for version, turn in enumerate(result.history.turns):
+        q_mean, q_precision = versions[version - turn.staleness]
+        old_mean, old_precision = factors[turn.client]
+        likelihood_mean, likelihood = statistics[turn.client]
+        cavity_mean, cavity = q_mean - old_mean, q_precision - old_precision
+        mean = np.linalg.solve(np.diag(cavity) + likelihood, cavity_mean + likelihood_mean)
+        precision = cavity + np.diag(likelihood)
+        new_mean = old_mean + damping * (mean * precision - cavity_mean - old_mean)
+        new_precision = old_precision + damping * (np.diag(likelihood) - old_precision)
+        versions.append((versions[-1][0] + new_mean - old_mean, versions[-1][1] + new_precision - old_precision))
+        factors[turn.client] = new_mean, new_precision
+    return versions[-1]
+
+
+SCHEDULES: list[Schedule] = [RoundRobin(), Synchronous(), Asynchronous(), Paced(), EventDriven(jitter=0.3)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
+def test_every_update_starts_from_the_q_that_its_client_read(schedule: Schedule) -> None:
+    tables = linear_tables([40, 8, 20], DIM)
+    result = simulate(
+        tables, LinearRegression(), seed=2, algorithm=PVI(Exact(), 0.3), schedule=schedule, communications=12
+    )
+    natural_mean, precision = reference_pvi(result, tables, 0.3)
+    assert relative_error(result.posterior.natural_mean, natural_mean) < 1e-5
+    assert relative_error(result.posterior.precision, precision) < 1e-5
+    if any(turn.staleness for turn in result.history.turns):  # and the newest q would have given something else
+        fresh = tuple(turn._replace(staleness=0) for turn in result.history.turns)
+        other = dataclasses.replace(result, history=dataclasses.replace(result.history, turns=fresh))
+        assert relative_error(reference_pvi(other, tables, 0.3)[0], natural_mean) > 1e-3
+    else:
+        assert not isinstance(schedule, Synchronous | EventDriven)
+
+
+def test_global_vi_takes_gradient_steps_on_the_global_objective() -> None:
+    """Plain gradient descent by two unequal clients in turns, against NumPy: prior in full, own rows scaled to all."""
+    tables = linear_tables([30, 10], DIM)
+    rate, total = 1e-4, 40
+    result = simulate(
+        tables,
+        LinearRegression(),
+        seed=0,
+        algorithm=GlobalVI(GradientSteps(1, rate, FullBatch(), optax.sgd)),
+        schedule=RoundRobin(),
+        communications=20,
+    )
+    mean, log_variance = np.zeros(DIM), np.zeros(DIM)
+    for turn in result.history.turns:
+        x, y = list(tables.values())[turn.client]
+        scale, variance = total / len(y), np.exp(log_variance)
+        by_mean = mean - scale * x.T @ (y - x @ mean)
+        by_log_variance = 0.5 * (variance - 1) + scale * 0.5 * variance * (x**2).sum(axis=0)
+        mean, log_variance = mean - rate * by_mean, log_variance - rate * by_log_variance
+    assert np.abs(mean).max() > 0.02
+    assert relative_error(result.posterior.mean, mean) < 1e-4
+    assert relative_error(result.posterior.variance, np.exp(log_variance)) < 1e-5
+
+
+@pytest.mark.parametrize("prior", ["same", "split"])
+def test_mean_field_committee_equals_its_definition(prior: str) -> None:
+    tables = linear_tables([40, 8, 20], DIM)
+    share = 1.0 if prior == "same" else 1 / 3
+    natural_mean, precision = np.zeros(DIM), np.full(DIM, 1 - 3 * share)
+    for x, y in tables.values():
+        own = share + (x**2).sum(axis=0)
+        natural_mean += own * np.linalg.solve(share * np.eye(DIM) + x.T @ x, x.T @ y)
+        precision += own
+    q = simulate(tables, LinearRegression(), seed=0, algorithm=Committee(Exact(), prior=prior)).posterior
+    assert relative_error(q.natural_mean, natural_mean) < 1e-5
+    assert relative_error(q.precision, precision) < 1e-5
 
 
 def logistic_vi_optimum(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

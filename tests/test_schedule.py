@@ -13,6 +13,7 @@ from scipy.stats import chisquare
 
 from fedvi import Asynchronous, EventDriven, InputError, Paced, RoundRobin, Schedule, Synchronous, Turn
 from fedvi.federation.plan import SCRATCH, PlannedTurn, plan
+from fedvi.federation.randomness import stream
 
 ALL: list[Schedule] = [Asynchronous(), RoundRobin(), Synchronous(), Paced(), EventDriven(jitter=0.5)]
 INF = math.inf
@@ -80,6 +81,35 @@ def test_event_driven_clock_follows_rows_and_latency() -> None:
     assert [(turn.client, turn.time) for turn in made] == [(0, 2), (0, 4), (1, 5), (0, 6), (0, 8), (0, 10), (1, 10)]
     # client 1 read q at time 0 and arrives at 5, when two updates of client 0 have been applied meanwhile
     assert [turn.staleness for turn in plan(iter(made), [INF] * 2)] == [0, 0, 2, 1, 0, 0, 3]
+
+
+def test_paced_breaks_ties_at_random() -> None:
+    orders = {tuple(turn.client for turn in turns(Paced(), [7] * 4, [INF] * 4, 8, seed)) for seed in range(20)}
+    assert len(orders) > 10
+    assert all(sorted(order[:4]) == sorted(order[4:]) == [0, 1, 2, 3] for order in orders)
+    assert any(order[:4] != order[4:] for order in orders)
+
+
+def test_jitter_spreads_durations_by_its_factor() -> None:
+    times = [turn.time for turn in turns(EventDriven(0.0, 2.0, jitter=0.3), [1], [INF], 4000)]
+    logs = np.log(np.diff(times, prepend=0.0) / 2.0)
+    assert abs(logs.std() - 0.3) < 0.02
+    assert abs(logs.mean()) < 0.02
+
+
+def test_random_streams_are_distinct_and_do_not_overlap() -> None:
+    named = [
+        (1, 1, 0, 0),
+        (1, 1, 0, 1),
+        (1, 1, 1, 0),
+        (1, 0, 0, 0),
+        (2, 1, 0, 0),
+        (2**63, 1, 0, 0),
+        (2**63 + 1, 1, 0, 0),
+    ]
+    drawn = [stream(*name).integers(0, 2**64, 5000, np.uint64) for name in named]
+    assert len(np.unique(np.concatenate(drawn))) == 5000 * len(named)
+    assert np.array_equal(stream(1, 1, 0, 1).random(5), stream(1, 1, 0, 1).random(5))
 
 
 def replay(planned: list[PlannedTurn], clients: int) -> list[int]:

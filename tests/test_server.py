@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fedvi import Coordinator, FullGaussian, Gaussian, ImproperError, Release, ReleaseRefused
 from fedvi.errors import ImproperRelease, MalformedRelease, NonFiniteRelease, OutOfSequence, UnknownClient
+from fedvi.federation import server_step
 
 DIM = 3
 
@@ -83,6 +84,16 @@ def test_refused_release_raises_and_changes_nothing(coordinator: Coordinator, ca
         coordinator.receive(name, bad)
     assert state_bytes(coordinator) == before
     assert coordinator.receive("a", release(2)).posterior.precision.tolist() == [3.0] * DIM
+
+
+REFUSED_BY_VALUE = {"NaN": with_nan(float("nan")), "replay": release(1), "improper": release(2, 0.0, -1.5)}
+
+
+@pytest.mark.parametrize("bad", REFUSED_BY_VALUE.values(), ids=REFUSED_BY_VALUE.keys())
+def test_compiled_step_leaves_every_number_alone_when_it_refuses(coordinator: Coordinator, bad: Release) -> None:
+    state, verdict = jax.jit(server_step)(coordinator.state, 0, bad)
+    assert int(verdict) != 0
+    assert state_bytes(Coordinator(coordinator.names, state)) == state_bytes(coordinator)
 
 
 def test_improper_factor_is_fine_while_the_posterior_is_proper(coordinator: Coordinator) -> None:

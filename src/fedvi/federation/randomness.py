@@ -14,4 +14,5 @@ UPDATE = 1
 
 def stream(seed: int, purpose: int, client: int = 0, update: int = 0) -> np.random.Generator:
     """Return the generator for one purpose, client and update of a seeded simulation."""
-    return np.random.Generator(np.random.Philox(key=[seed, purpose], counter=[0, 0, client, update]))
+    key, counter = (np.array(words, np.uint64) for words in ([seed, purpose], [0, 0, client, update]))
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))

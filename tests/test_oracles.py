@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
-from federations import exact_posterior, linear_tables, logistic_tables, pool, relative_error
+from federations import Tables, exact_posterior, linear_tables, logistic_tables, pool, relative_error
 from fedvi import (
     PVI,
     Asynchronous,

@@ -208,6 +208,13 @@ def test_user_model_may_have_any_number_of_parameters_and_several_classes() -> N
     assert predictive.log_prob(y).shape == (4,)
 
 
+def test_log_likelihood_must_be_one_number() -> None:
+    model = CustomModel(logistic_by_hand)
+    model.check_rows(np.ones((3, 2), np.float32), np.ones(3, np.float32), "client 'a'")
+    with pytest.raises(InputError, match=r"log_likelihood to return one number for a row of client 'a'.*y \(1,\)"):
+        model.check_rows(np.ones((3, 2), np.float32), np.ones((3, 1), np.float32), "client 'a'")
+
+
 def test_normal_mixture_has_the_mixture_moments() -> None:
     mixture = Normal(jnp.array([[0.0], [4.0]]), jnp.array([[1.0], [3.0]])).mixture()
     assert float(mixture.mean[0]) == 2

@@ -116,6 +116,15 @@ def test_committee_with_same_or_split_prior_is_exact_in_the_conjugate_case() -> 
         assert relative_error(q.precision, precision) < 1e-5
 
 
+def test_a_client_that_holds_nearly_everything_may_come_back() -> None:
+    """Its cavity, the prior, is lost in the rounding of float32 next to precisions of a hundred million."""
+    tables = linear_tables([50_000], DIM, noise_variance=1e-4)
+    mean, _ = exact_posterior(tables, 1e-4)
+    for algorithm in (CentralisedVI(Exact()), GlobalVI(Exact()), PVI(Exact(), 1.0)):
+        q = simulate(tables, LinearRegression(1e-4), seed=0, algorithm=algorithm, max_updates=3).posterior
+        assert relative_error(q.mean, mean) < 1e-4
+
+
 def reference_pvi(result: Result, tables: Tables, damping: float) -> tuple[np.ndarray, np.ndarray]:
     """Mean-field PVI for linear regression with unit noise, in plain NumPy: updates start from the q they should."""
     statistics = [(x.T @ y, x.T @ x) for x, y in tables.values()]

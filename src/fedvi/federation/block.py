@@ -72,10 +72,10 @@ def run_block(
         state: ClientState = take(carry.clients, turn.client)
         q = take(carry.snapshots, turn.source)
         site = data.site(turn.client)
-        cavity = algorithm.problem(public, q, state.factor, site.size).anchor
+        problem = algorithm.problem(public, q, state.factor, site.size)
         new, release = client_step(algorithm, model, public, q, state, site, take(draws, k))
         server, verdict = server_step(carry.server, turn.client, release)
-        verdict = jnp.where(cavity.is_proper(), verdict, jnp.int32(Verdict.IMPROPER_CAVITY))
+        verdict = jnp.where(problem.is_proper(), verdict, jnp.int32(Verdict.IMPROPER_CAVITY))
         carry = Carry(
             server=server,
             clients=put(carry.clients, turn.client, choose(verdict == Verdict.ACCEPTED, new, state)),

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from fedvi.data import Site
+from fedvi.errors import ImproperError
 from fedvi.gaussian import Factor, GaussianFamily, require_proper
 from fedvi.local.algorithm import Algorithm
 from fedvi.local.problem import Draws, Public
@@ -99,7 +100,7 @@ def client_step(
     repairs = jnp.zeros((), jnp.int32)
     if algorithm.repair:
         factor, repairs = factor.repaired()
-    factor = choose(problem.anchor.is_proper(), factor, factor**jnp.nan)
+    factor = choose(problem.is_proper(), factor, factor**jnp.nan)
     new = ClientState(factor, solver, state.sequence + 1, state.repairs + repairs)
     return new, Release(factor, new.sequence)
 
@@ -118,5 +119,7 @@ def update(
 ) -> tuple[ClientState, Release]:
     """Make one update at a site: `client_step`, compiled, after checking that q and the anchor are proper."""
     require_proper(q, "posterior that the client received")
-    require_proper(algorithm.problem(public, q, state.factor, site.size).anchor, "cavity of the client")
+    problem = algorithm.problem(public, q, state.factor, site.size)
+    if not bool(problem.is_proper()):
+        raise ImproperError(f"The cavity of the client is improper: {problem.anchor!r}.")
     return _compiled_step(algorithm, model, public, q, state, site, draws)

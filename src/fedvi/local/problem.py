@@ -9,6 +9,7 @@ these four values (see `fedvi.local.algorithm`).
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from fedvi.gaussian import Factor, GaussianFamily
@@ -37,6 +38,15 @@ class Problem:
     def anchor(self) -> GaussianFamily:
         """The distribution that q' is tied to; in partitioned VI, the cavity."""
         return self.start / self.removed
+
+    def is_proper(self) -> Bool[Array, ""]:
+        """Tell whether the anchor is proper, up to rounding.
+
+        Where a client holds nearly all that is known, the anchor is a small difference of large numbers, and rounding
+        may leave it slightly negative. The problem is fine all the same: the likelihood outweighs the anchor there.
+        """
+        rounding = 16 * float(jnp.finfo(self.start.natural_mean.dtype).eps)
+        return (self.anchor * self.start**rounding).is_proper()
 
 
 @pytree

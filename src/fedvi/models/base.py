@@ -51,7 +51,7 @@ class Model(abc.ABC):
 
         return jax.grad(total)(q)
 
-    def dim(self, x: Float[Array, "n ..."]) -> int:
+    def dim(self, x: Float[Array, "n ..."] | np.ndarray) -> int:
         """Return the number of parameters for data like x; one per column unless a model says otherwise."""
         return int(x.shape[-1])
 

@@ -60,9 +60,19 @@ class CustomModel(Model):
         if self.params is not None:
             whole("params", self.params, 1)
 
-    def dim(self, x: Float[Array, "n ..."]) -> int:
+    def dim(self, x: Float[Array, "n ..."] | np.ndarray) -> int:
         """Return `params`, or one per column."""
         return self.params if self.params is not None else super().dim(x)
+
+    def check_rows(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
+        """Raise unless the log-likelihood of a row is one number."""
+        w, *row = (jax.ShapeDtypeStruct(shape, x.dtype) for shape in ((self.dim(x),), x.shape[1:], y.shape[1:]))
+        value = jax.eval_shape(self.log_likelihood, w, *row)
+        if getattr(value, "shape", None) != ():
+            raise InputError(
+                f"Expected log_likelihood to return one number for a row of {where} with x {x.shape[1:]} and "
+                f"y {y.shape[1:]}, got {value}."
+            )
 
     def noise_shape(self, dim: int) -> tuple[int, ...]:
         """One vector of standard normals per draw."""

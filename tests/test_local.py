@@ -100,6 +100,16 @@ def test_padding_changes_nothing(site: Site) -> None:
         assert np.allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_rows_that_were_not_drawn_are_not_computed_with(site: Site) -> None:
+    """Masked places repeat a drawn row: a row of NaN elsewhere in the client's data must not show."""
+    algorithm, q = PVI(GradientSteps(3, 0.5, Minibatch(5))), Gaussian.standard(DIM)
+    seeds = range(9)
+    draws = next(d for d in (draws_of(algorithm, LogisticRegression(), s, 9) for s in seeds) if 0 not in d.rows[:, :5])
+    absent = np.setdiff1d(np.arange(ROWS), draws.rows[:, :5])
+    spoiled = dataclasses.replace(site, x=site.x.at[absent].set(jnp.nan))
+    assert leaves_equal(one_update(algorithm, site, q, draws=draws), one_update(algorithm, spoiled, q, draws=draws))
+
+
 def test_other_clients_rows_in_the_buffer_change_nothing(site: Site) -> None:
     algorithm, q = PVI(GradientSteps(sampler=Minibatch(10))), Gaussian.standard(DIM)
     others = jnp.full((13, DIM), jnp.nan), jnp.full(13, jnp.nan)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedvi import Coordinator, FullGaussian, Gaussian, ImproperError, Release, ReleaseRefused
 from fedvi.errors import ImproperRelease, MalformedRelease, NonFiniteRelease, OutOfSequence, UnknownClient
-from fedvi.federation import server_step
+from fedvi.federation import server, server_step
 
 DIM = 3
 
@@ -99,6 +99,15 @@ def test_compiled_step_leaves_every_number_alone_when_it_refuses(coordinator: Co
 def test_improper_factor_is_fine_while_the_posterior_is_proper(coordinator: Coordinator) -> None:
     after = coordinator.receive("b", release(1, 0.0, -1.0))
     assert after.posterior.precision.tolist() == [2.0] * DIM
+
+
+def test_events_are_not_compiled_in() -> None:
+    coordinator = Coordinator.start(Gaussian.standard(DIM), "abcd")
+    compilations = set()
+    for index, name in enumerate("abcd"):
+        coordinator = coordinator.receive(name, Release(release().factor, jnp.int32(1), event=("an event", index)))
+        compilations.add(server._compiled_step._cache_size())  # type: ignore[attr-defined]
+    assert len(compilations) == 1
 
 
 def test_prior_must_be_proper() -> None:

@@ -49,9 +49,10 @@ class Minibatch:
     def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
         """Return one batch per step."""
         size = self.batch_size(rows)
-        batches = np.zeros((steps, capacity), np.int32)
+        batches = np.empty((steps, capacity), np.int32)
         for batch in batches:
             batch[:size] = rng.choice(rows, size, replace=False, shuffle=False)
+        batches[:, size:] = batches[:, :1]  # masked, and yet computed with: no row that was not drawn
         return batches, np.broadcast_to(np.arange(capacity) < size, batches.shape)
 
 

@@ -138,6 +138,14 @@ def test_batch_size_follows_the_paper() -> None:
     assert FullBatch().batch_size(123) == 123
 
 
+def test_batches_are_padded_masked_and_scaled_to_all_rows() -> None:
+    rows, mask = FullBatch().draw(np.random.default_rng(0), 3, 20, 5)
+    assert (rows.tolist(), mask.tolist()) == ([[0, 1, 2, 0, 0]], [[True, True, True, False, False]])
+    draws = draws_of(PVI(GradientSteps(sampler=Minibatch(10))), LogisticRegression(), capacity=15)
+    assert draws.mask.sum(axis=1).tolist() == [10] * 20
+    assert float(draws.scale) == ROWS / 10
+
+
 def test_accumulators_persist_between_communications(site: Site) -> None:
     """With Adagrad's state kept, the second update takes smaller steps than one that starts afresh."""
     algorithm, q = PVI(GradientSteps(5, 0.5, FullBatch())), Gaussian.standard(DIM)

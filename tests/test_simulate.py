@@ -71,6 +71,13 @@ def test_resumed_run_equals_uninterrupted_one(tables: Tables, tmp_path: Path, sc
     assert not same_bits(whole, first)
 
 
+def test_resuming_a_run_that_is_done_measures_it_again(tables: Tables) -> None:
+    done = run(tables, communications=25)
+    again = run(tables, communications=25, resume=done.checkpoint)
+    assert again.history == done.history
+    assert again.history["time"][-1] > 0
+
+
 def test_resume_works_in_float64_too(tables: Tables) -> None:
     with jax.enable_x64(True):
         whole = run(tables, communications=60)

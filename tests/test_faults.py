@@ -101,7 +101,7 @@ def test_bad_data_gets_a_clear_error(case: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"communications": None}, "Expected communications, until or max_updates, got none"),
+        ({"communications": None}, "Expected communications, until, max_updates or privacy, got none"),
         ({"communications": 0}, "Expected communications to be a whole number of at least 1, got 0"),
         ({"evaluate_every": -1}, "Expected evaluate_every"),
         ({"seed": -1}, "Expected seed to be a whole number of at least 0 and at most 18446744073709551615, got -1"),

@@ -30,8 +30,9 @@ from fedvi import (
     adagrad,
 )
 from fedvi.data import Site
-from fedvi.local import NOT_PRIVATE, Algorithm, Draws, Public, client, client_step, draw, init_client, update
+from fedvi.local import Algorithm, Draws, Public, client, client_step, draw, init_client, update
 from fedvi.models import Model
+from fedvi.privacy.events import NOT_PRIVATE
 
 DIM, ROWS = 4, 60
 
@@ -50,7 +51,7 @@ def public(prior: Any, rows: int = ROWS) -> Public:
 
 
 def draws_of(algorithm: Algorithm, model: Model, seed: int = 0, capacity: int | None = None) -> Draws:
-    return draw(algorithm, model, DIM, ROWS, np.random.default_rng(seed), capacity)
+    return draw(algorithm, model, Gaussian.standard(DIM), ROWS, np.random.default_rng(seed), capacity)
 
 
 def one_update(
@@ -72,7 +73,7 @@ def test_update_is_a_function_of_its_arguments(site: Site) -> None:
     assert leaves_equal(first, second)
     other = one_update(algorithm, site, q, draws=draws_of(algorithm, LogisticRegression(), seed=1))
     assert leaves_equal(first, other)  # 60 rows fit into one batch of 100: nothing is random
-    small = PVI(GradientSteps(sampler=Minibatch(10)))
+    small = PVI(GradientSteps(mechanism=Minibatch(10)))
     a = one_update(small, site, q, draws=draws_of(small, LogisticRegression(), seed=0))
     b = one_update(small, site, q, draws=draws_of(small, LogisticRegression(), seed=1))
     assert not leaves_equal(a, b)
@@ -89,7 +90,7 @@ def test_release_holds_factor_sequence_and_event_and_nothing_else(site: Site) ->
 
 
 def test_padding_changes_nothing(site: Site) -> None:
-    algorithm, q = PVI(GradientSteps(sampler=Minibatch(10))), Gaussian.standard(DIM)
+    algorithm, q = PVI(GradientSteps(mechanism=Minibatch(10))), Gaussian.standard(DIM)
     plain, padded = (draws_of(algorithm, LogisticRegression(), capacity=capacity) for capacity in (10, 37))
     assert padded.rows.shape[1] == 37
     for a, b in zip(
@@ -111,7 +112,7 @@ def test_rows_that_were_not_drawn_are_not_computed_with(site: Site) -> None:
 
 
 def test_other_clients_rows_in_the_buffer_change_nothing(site: Site) -> None:
-    algorithm, q = PVI(GradientSteps(sampler=Minibatch(10))), Gaussian.standard(DIM)
+    algorithm, q = PVI(GradientSteps(mechanism=Minibatch(10))), Gaussian.standard(DIM)
     others = jnp.full((13, DIM), jnp.nan), jnp.full(13, jnp.nan)
     buffer = Site(
         jnp.concatenate([others[0], site.x, others[0]]),
@@ -141,7 +142,7 @@ def test_batch_size_follows_the_paper() -> None:
 def test_batches_are_padded_masked_and_scaled_to_all_rows() -> None:
     rows, mask = FullBatch().draw(np.random.default_rng(0), 3, 20, 5)
     assert (rows.tolist(), mask.tolist()) == ([[0, 1, 2, 0, 0]], [[True, True, True, False, False]])
-    draws = draws_of(PVI(GradientSteps(sampler=Minibatch(10))), LogisticRegression(), capacity=15)
+    draws = draws_of(PVI(GradientSteps(mechanism=Minibatch(10))), LogisticRegression(), capacity=15)
     assert draws.mask.sum(axis=1).tolist() == [10] * 20
     assert float(draws.scale) == ROWS / 10
 
@@ -286,7 +287,7 @@ def test_one_compilation_serves_settings_and_clients_of_any_size() -> None:
     for rate, damping, offset, size in ((0.1, 0.5, 0, 30), (0.7, 0.25, 30, 50), (2.0, 1.0, 0, 30)):
         algorithm = PVI(GradientSteps(3, rate, Minibatch(10)), damping)
         site = Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(offset), jnp.int32(size))
-        draws = draw(algorithm, model, DIM, size, np.random.default_rng(0))
+        draws = draw(algorithm, model, Gaussian.standard(DIM), size, np.random.default_rng(0))
         update(algorithm, model, public(prior), prior, init_client(algorithm, prior), site, draws)
         compilations.add(client._compiled_step._cache_size())  # type: ignore[attr-defined]
     assert len(compilations) == 1
@@ -300,7 +301,7 @@ def test_one_compilation_serves_settings_and_clients_of_any_size() -> None:
         (lambda: PVI(damping=np.float32(1.5)), "Expected 0 < damping <= 1, got 1.5"),  # type: ignore[arg-type]
         (lambda: PVI(damping=jnp.float32(1.5)), "Expected 0 < damping <= 1, got 1.5"),
         (lambda: PVI(GradientSteps), r"solver, got the class: write GradientSteps\(...\)"),  # type: ignore[arg-type]
-        (lambda: GradientSteps(sampler=Minibatch), r"write Minibatch\(...\)"),  # type: ignore[arg-type]
+        (lambda: GradientSteps(mechanism=Minibatch), r"write Minibatch\(...\)"),  # type: ignore[arg-type]
         (lambda: GradientSteps(steps=0), "Expected steps to be a whole number of at least 1, got 0"),
         (lambda: GradientSteps(learning_rate=-1.0), "Expected 0 < learning_rate, got -1.0"),
         (lambda: GradientSteps(learning_rate="0.5"), "Expected a number for learning_rate, got '0.5'"),  # type: ignore[arg-type]

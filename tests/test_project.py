@@ -25,6 +25,7 @@ LAYERS = [
     {"gaussian"},
     {"models"},
     {"data"},
+    {"privacy"},
     {"local"},
     {"metrics"},
     {"federation"},
@@ -60,7 +61,9 @@ def test_public_names_are_sorted_documented_and_complete() -> None:
     assert fedvi.__all__ == sorted(fedvi.__all__, key=lambda name: (not name.isupper(), name.islower(), name))
     for name in set(fedvi.__all__) - {"__version__"}:
         assert getattr(fedvi, name).__doc__, name
-    assert {name for name in vars(fedvi) if name[0].isupper()} <= set(fedvi.__all__)
+    assert {name for name in dir(fedvi) if name[0].isupper()} <= set(fedvi.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = fedvi.nonsense
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -114,7 +114,7 @@ def test_interrupted_run_loses_nothing_and_goes_on(tables: Tables) -> None:
         ({"seed": 6}, "seed"),
         ({"schedule": RoundRobin()}, "schedule"),
         ({"algorithm": PVI(damping=0.2)}, "algorithm"),
-        ({"algorithm": PVI(GradientSteps(sampler=Minibatch(7)))}, "algorithm"),
+        ({"algorithm": PVI(GradientSteps(mechanism=Minibatch(7)))}, "algorithm"),
         ({"prior": Gaussian.standard(DIM, 2.0)}, "prior"),
         ({"prior": FullGaussian.standard(DIM)}, "prior"),
         ({"max_updates": 50}, "max_updates"),

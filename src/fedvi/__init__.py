@@ -7,56 +7,63 @@
 Start with `simulate`.
 """
 
-from fedvi.errors import (
-    FedviError,
-    ImproperError,
-    InputError,
-    ReleaseRefused,
-    ResumeError,
-    SimulationInterrupted,
-)
-from fedvi.federation import (
-    Asynchronous,
-    Checkpoint,
-    Coordinator,
-    EventDriven,
-    History,
-    Paced,
-    Result,
-    RoundRobin,
-    Schedule,
-    Synchronous,
-    Turn,
-    simulate,
-)
-from fedvi.gaussian import FullGaussian, Gaussian
-from fedvi.local import (
-    PVI,
-    Algorithm,
-    CentralisedVI,
-    ClientState,
-    Committee,
-    Exact,
-    FullBatch,
-    GlobalVI,
-    GradientSteps,
-    Minibatch,
-    Release,
-    adagrad,
-)
-from fedvi.metrics import evaluate
-from fedvi.models import (
-    Bernoulli,
-    Categorical,
-    CustomModel,
-    GaussHermite,
-    LinearPredictorModel,
-    LinearRegression,
-    LogisticRegression,
-    Model,
-    MonteCarlo,
-    Normal,
-)
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedvi.errors import (
+        FedviError,
+        ImproperError,
+        InputError,
+        ReleaseRefused,
+        ResumeError,
+        SimulationInterrupted,
+    )
+    from fedvi.federation import (
+        Asynchronous,
+        Checkpoint,
+        Coordinator,
+        EventDriven,
+        History,
+        Paced,
+        Result,
+        RoundRobin,
+        Schedule,
+        Synchronous,
+        Turn,
+        simulate,
+    )
+    from fedvi.gaussian import FullGaussian, Gaussian
+    from fedvi.local import (
+        PVI,
+        Algorithm,
+        CentralisedVI,
+        ClientState,
+        Committee,
+        Exact,
+        FullBatch,
+        GlobalVI,
+        GradientSteps,
+        Minibatch,
+        Release,
+        adagrad,
+    )
+    from fedvi.metrics import evaluate
+    from fedvi.models import (
+        Bernoulli,
+        Categorical,
+        CustomModel,
+        GaussHermite,
+        LinearPredictorModel,
+        LinearRegression,
+        LogisticRegression,
+        Model,
+        MonteCarlo,
+        Normal,
+    )
+    from fedvi.privacy import Budget, ClientLevel, FullBatchGaussian, PoissonGaussian, calibrate
 
 __version__ = "0.1.0.dev0"
 
@@ -65,9 +72,11 @@ __all__ = [
     "Algorithm",
     "Asynchronous",
     "Bernoulli",
+    "Budget",
     "Categorical",
     "CentralisedVI",
     "Checkpoint",
+    "ClientLevel",
     "ClientState",
     "Committee",
     "Coordinator",
@@ -76,6 +85,7 @@ __all__ = [
     "Exact",
     "FedviError",
     "FullBatch",
+    "FullBatchGaussian",
     "FullGaussian",
     "GaussHermite",
     "Gaussian",
@@ -92,6 +102,7 @@ __all__ = [
     "MonteCarlo",
     "Normal",
     "Paced",
+    "PoissonGaussian",
     "Release",
     "ReleaseRefused",
     "Result",
@@ -103,6 +114,25 @@ __all__ = [
     "Turn",
     "__version__",
     "adagrad",
+    "calibrate",
     "evaluate",
     "simulate",
 ]
+
+_HOMES = ("errors", "gaussian", "models", "privacy", "local", "metrics", "federation")
+"""Where the names live, lightest first."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: `import fedvi` and the command line's help stay instant."""
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"fedvi.{home}")
+            if hasattr(module, name):
+                globals()[name] = getattr(module, name)
+                return globals()[name]
+    raise AttributeError(f"module 'fedvi' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,7 +9,14 @@
     │   ├── NonFiniteRelease
     │   ├── OutOfSequence     replayed, reordered or skipped
     │   └── ImproperRelease   applying it would make the posterior improper
-    └── ResumeError           a saved run does not belong to the run it should continue
+    ├── ResumeError           a saved run does not belong to the run it should continue
+    └── LedgerError           a privacy ledger could not do what was asked; nothing was drawn or computed
+        ├── BudgetClosed      the update would spend more than was allowed
+        ├── ChosenLate        settings were chosen after something had been released
+        ├── LedgerInUse       another process has it open
+        ├── LedgerDamaged     truncated, corrupted, or no ledger at all
+        ├── LedgerRolledBack  an older copy took the place of the ledger
+        └── OtherData         the ledger belongs to other data, or the data to another ledger
 
     SimulationInterrupted     a KeyboardInterrupt that carries the unfinished result
 
@@ -67,6 +74,34 @@ class ImproperRelease(ReleaseRefused, ImproperError):
 
 class ResumeError(FedviError):
     """A saved run does not belong to the run that it should continue."""
+
+
+class LedgerError(FedviError):
+    """A privacy ledger could not do what was asked; nothing was drawn or computed."""
+
+
+class BudgetClosed(LedgerError):
+    """The update would spend more than was allowed."""
+
+
+class ChosenLate(LedgerError):
+    """Settings were chosen after something had been released, which the accountant does not cover."""
+
+
+class LedgerInUse(LedgerError):
+    """Another process has the ledger open."""
+
+
+class LedgerDamaged(LedgerError):
+    """The ledger is truncated, corrupted, or no ledger at all."""
+
+
+class LedgerRolledBack(LedgerError):
+    """An older copy took the place of the ledger."""
+
+
+class OtherData(LedgerError):
+    """The ledger belongs to other data, or the data to another ledger."""
 
 
 class SimulationInterrupted(KeyboardInterrupt):

@@ -20,8 +20,10 @@ import numpy as np
 
 from fedvi.errors import ResumeError
 from fedvi.federation.plan import PlannedTurn
+from fedvi.federation.spending import Spending
 from fedvi.gaussian import GaussianFamily
 from fedvi.local import ClientState
+from fedvi.privacy.statement import SIMULATION, Spent
 
 T = TypeVar("T")
 
@@ -40,17 +42,38 @@ And the scores on the test rows, and what the caller measured.
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """What was measured along a run, and who communicated when."""
+    """What was measured along a run, and who communicated when.
+
+    spending: what each update cost in privacy; None if nothing was private.
+    """
 
     records: tuple[Record, ...]
     turns: tuple[PlannedTurn, ...]
+    spending: Spending | None = None
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return one measured quantity over all records that have it, such as `history["accuracy"]`."""
+        """Return one measured quantity over all records that have it, such as `history["accuracy"]`.
+
+        `history["epsilon"]` is the largest epsilon that any client had spent.
+        """
+        if name == "epsilon" and self.spending is not None:
+            return np.max([self.epsilon(client) for client in self.spending.names], axis=0)
         values = [record[name] for record in self.records if name in record]
         if not values:
             raise KeyError(f"{name!r}; measured were {', '.join(self.records[-1])}")
         return np.array(values)
+
+    def updates(self, client: int) -> np.ndarray:
+        """Return how many updates client number `client` had made at each record."""
+        made = np.cumsum([0, *(turn.client == client for turn in self.turns)])
+        return made[[int(record["communications"]) for record in self.records]]
+
+    def epsilon(self, client: str) -> np.ndarray:
+        """Return what the client had spent at each record."""
+        if self.spending is None:
+            raise KeyError("epsilon: nothing in this run was private")
+        index = self.spending.names.index(client)
+        return np.array([self.spending.epsilon(index, int(made)) for made in self.updates(index)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,3 +151,18 @@ class Result:
     history: History
     clients: dict[str, ClientState]
     checkpoint: Checkpoint
+
+    @property
+    def privacy(self) -> dict[str, Spent]:
+        """What every client spent, by name; empty if nothing was private. Computed when asked for."""
+        spending = self.history.spending
+        if spending is None:
+            return {}
+        made = {name: int(state.sequence) for name, state in self.clients.items()}
+        return {name: spending.spent(index, made[name]) for index, name in enumerate(spending.names)}
+
+    @property
+    def statement(self) -> str:
+        """What was promised, in plain words, and that a simulation keeps no promise."""
+        spent = [part.statement(f"client {name!r}") for name, part in self.privacy.items()]
+        return "\n".join([SIMULATION, *spent] if spent else ["simulation: nothing accounted, not private"])

@@ -21,6 +21,7 @@ from fedvi.federation.describe import describe, digest
 from fedvi.federation.plan import PlannedTurn, plan
 from fedvi.federation.schedule import Schedule
 from fedvi.federation.server import Verdict
+from fedvi.federation.spending import Budgets, Spending, arrange_spending
 from fedvi.gaussian import Gaussian, GaussianFamily
 from fedvi.local import Algorithm, Draws, Public, draw
 from fedvi.models import Model
@@ -37,6 +38,7 @@ class Run:
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     budgets: tuple[float, ...]
+    spending: Spending | None
     data: Clients
     public: Public
     model: Model
@@ -53,6 +55,7 @@ class Run:
         algorithm: Algorithm,
         schedule: Schedule,
         max_updates: int | Sequence[int] | None,
+        privacy: Budgets | None,
         seed: int,
     ) -> Run:
         """Check everything and lay it out."""
@@ -68,11 +71,15 @@ class Run:
             algorithm.solver.check(model, x, f"client {name!r}")
         tables = algorithm.arrange(tables)
         data = lay_out(tables)
-        sizes = tuple(data.size.tolist())
+        names, sizes = tuple(tables), tuple(data.size.tolist())
+        spending = arrange_spending(names, sizes, algorithm, privacy)
+        private = [math.inf] * len(names) if spending is None else spending.most_updates()
+        wanted = _budgets(max_updates, algorithm.most_updates, len(names))
         return cls(
-            names=tuple(tables),
+            names=names,
             sizes=sizes,
-            budgets=_budgets(max_updates, algorithm.most_updates, len(tables)),
+            budgets=tuple(map(min, wanted, private)),
+            spending=spending,
             data=data,
             public=Public(
                 prior=_checked_prior(prior, model.dim(data.x)),
@@ -95,6 +102,7 @@ class Run:
             "schedule": describe(self.schedule),
             "prior": describe(self.public.prior),
             "rows": list(self.sizes),
+            "privacy": describe(None if self.spending is None else (self.spending.budgets, self.spending.limited)),
             "max_updates": [None if math.isinf(most) else int(most) for most in self.budgets],
             "data": digest(self.data.x, self.data.y),
             "dtype": str(self.data.x.dtype),
@@ -103,7 +111,7 @@ class Run:
     @functools.cached_property
     def batch_capacity(self) -> int:
         """Rows that a batch has room for: enough for every client's."""
-        return max(self.algorithm.solver.sampler.batch_size(rows) for rows in set(self.sizes))
+        return max(self.algorithm.solver.mechanism.capacity(rows) for rows in set(self.sizes))
 
     @functools.cached_property
     def block_capacity(self) -> int:
@@ -133,8 +141,7 @@ class Run:
 
     def _draw(self, client: int, update: int) -> Draws:
         rng = randomness.stream(self.seed, randomness.UPDATE, client, update)
-        dim = self.public.prior.dim
-        return draw(self.algorithm, self.model, dim, self.sizes[client], rng, self.batch_capacity)
+        return draw(self.algorithm, self.model, self.public.prior, self.sizes[client], rng, self.batch_capacity)
 
 
 def _checked_prior(prior: GaussianFamily | None, dim: int) -> GaussianFamily:

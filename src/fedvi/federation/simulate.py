@@ -27,6 +27,7 @@ from fedvi.federation.result import Checkpoint, History, Record, Result
 from fedvi.federation.run import Run
 from fedvi.federation.schedule import Asynchronous, Schedule
 from fedvi.federation.server import Verdict, raise_unless_accepted
+from fedvi.federation.spending import Budgets
 from fedvi.gaussian import GaussianFamily
 from fedvi.local import PVI, Algorithm
 from fedvi.metrics import score
@@ -50,6 +51,7 @@ def simulate(
     communications: int | None = None,
     until: float | None = None,
     max_updates: int | Sequence[int] | None = None,
+    privacy: Budgets | None = None,
     test: Table | None = None,
     evaluate_every: int | None = None,
     measure: Measure | None = None,
@@ -63,9 +65,12 @@ def simulate(
     prior: decides the family of q too: `Gaussian` (mean-field) or `FullGaussian`. Default: standard normal, mean-field.
     algorithm: `PVI()`, `GlobalVI()`, `CentralisedVI()` or `Committee()`. Default: PVI with the paper's settings.
     schedule: who communicates when. Default: `Asynchronous()`, the paper's.
+    privacy: every client's budget, as one `Budget(epsilon)` or one per client (by name or in order). An update that
+        would exceed it is never made; a client whose budget is spent stops. Needs a private algorithm, such as
+        `PVI(GradientSteps(25, 0.5, PoissonGaussian()))`.
     communications, until, max_updates: when to stop: after so many updates in total; when the schedule's clock passes
         this time; when every client has made so many updates (one number, or one per client). Give at least one,
-        unless the algorithm ends by itself (`Committee`).
+        unless a budget or the algorithm (`Committee`) ends the run.
     test: (x, y) to measure predictions on.
     evaluate_every: communications between measurements; there is always one at the start and one at the end.
     measure: called at every measurement with the federation's state; the numbers it returns go into the record.
@@ -82,10 +87,10 @@ def simulate(
     in_range("until", until, 0)
     algorithm = PVI() if algorithm is None else algorithm
     schedule = Asynchronous() if schedule is None else schedule
-    run = Run.prepare(clients, model, prior, algorithm, schedule, max_updates, seed)
+    run = Run.prepare(clients, model, prior, algorithm, schedule, max_updates, privacy, seed)
     total = min(sum(run.budgets), math.inf if communications is None else communications)
     if math.isinf(total) and until is None:
-        raise InputError("Expected communications, until or max_updates, got none: the run would never end.")
+        raise InputError("Expected communications, until, max_updates or privacy, got none: the run would never end.")
     scores = _scores(run, test, measure)
 
     turns, state = run.turns(), _State.start(run)
@@ -209,7 +214,7 @@ def _result(run: Run, state: _State, records: tuple[Record, ...]) -> Result:
     clients = jax.tree.map(np.asarray, state.carry.clients)
     return Result(
         posterior=state.carry.server.posterior,
-        history=History(records, tuple(itertools.islice(run.turns(), state.communications))),
+        history=History(records, tuple(itertools.islice(run.turns(), state.communications)), run.spending),
         clients={name: take(clients, index) for index, name in enumerate(run.names)},
         checkpoint=Checkpoint.of(state.communications, (state.carry, state.measured), state.records, run.settings),
     )

@@ -32,6 +32,11 @@ class Factor(abc.ABC):
         """Number of parameters that the factor speaks about."""
         return int(self.natural_mean.shape[-1])
 
+    @property
+    def size(self) -> int:
+        """Number of numbers that the factor is made of; a Gaussian's coordinates are as many."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self))
+
     def __mul__(self, other: Self) -> Self:
         self._check_same_family(other, "multiply")
         return jax.tree.map(jnp.add, self, other)
@@ -72,6 +77,12 @@ class Coordinates(Protocol):
 
     def project(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return mean and variance of `w'x` for every row of x."""
+
+    def squared_gradient_norms(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the squared norms of the gradients of `project`: of each row's mean, and of each row's variance.
+
+        The two gradients must live on different coordinates.
+        """
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian (reparameterisation)."""

@@ -50,6 +50,16 @@ class CholeskyCoordinates:
         """Return mean and variance of `w'x` for every row of x."""
         return x @ self.mean, jnp.sum((x @ self.cholesky) ** 2, axis=-1)
 
+    def squared_gradient_norms(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the squared norms of the gradients of mean and variance of every row.
+
+        With u = L'x the variance is |u|^2, its gradient 2 x_j u_k below the diagonal and 2 x_k u_k L_kk on it.
+        """
+        squares = x * x
+        below = jnp.cumsum(squares[:, :0:-1], axis=1)[:, ::-1]  # sum over j > k, without subtracting
+        rows = jnp.pad(below, ((0, 0), (0, 1))) + squares * jnp.exp(2 * self.log_scales)[None]
+        return jnp.sum(squares, axis=1), 4 * jnp.sum((x @ self.cholesky) ** 2 * rows, axis=1)
+
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""
         return self.mean.reshape((1,) * (z.ndim - self.mean.ndim) + self.mean.shape) + _times(self.cholesky, z)

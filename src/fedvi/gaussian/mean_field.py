@@ -36,6 +36,11 @@ class MeanFieldCoordinates:
         """Return mean and variance of `w'x` for every row of x."""
         return x @ self.mean, (x * x) @ jnp.exp(self.log_variance)
 
+    def squared_gradient_norms(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the squared norms of the gradients x_i of the mean and x_i^2 variance of the variance."""
+        squares = x * x
+        return jnp.sum(squares, axis=1), jnp.sum((squares * jnp.exp(self.log_variance)[None]) ** 2, axis=1)
+
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""
         shape = (1,) * (z.ndim - self.mean.ndim) + self.mean.shape

@@ -1,13 +1,13 @@
 """The client's side: local problem, solver, algorithm, one update."""
 
 from fedvi.local.algorithm import PVI, Algorithm, CentralisedVI, Committee, GlobalVI
-from fedvi.local.client import NOT_PRIVATE, ClientState, Release, client_step, draw, init_client, update
+from fedvi.local.client import ClientState, Release, client_step, draw, init_client, update
+from fedvi.local.private import PrivateClient
 from fedvi.local.problem import Draws, Problem, Public
-from fedvi.local.sampling import FullBatch, Minibatch, Sampler
+from fedvi.local.sampling import FullBatch, Minibatch
 from fedvi.local.solver import Exact, GradientSteps, Solver, adagrad
 
 __all__ = [
-    "NOT_PRIVATE",
     "PVI",
     "Algorithm",
     "CentralisedVI",
@@ -19,10 +19,10 @@ __all__ = [
     "GlobalVI",
     "GradientSteps",
     "Minibatch",
+    "PrivateClient",
     "Problem",
     "Public",
     "Release",
-    "Sampler",
     "Solver",
     "adagrad",
     "client_step",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Hashable
 from dataclasses import field
 from typing import Any
 
@@ -23,10 +24,13 @@ from jaxtyping import Array, Float, Int
 
 from fedvi.checks import in_range, not_a_class, one_of
 from fedvi.data import CheckedTable
+from fedvi.errors import InputError
 from fedvi.gaussian import Factor, GaussianFamily
 from fedvi.local.problem import Problem, Public
 from fedvi.local.sampling import FullBatch, Minibatch
 from fedvi.local.solver import GradientSteps, Solver, forgetful_adam
+from fedvi.privacy.client_level import ClientLevel
+from fedvi.privacy.events import CLIENT, EXAMPLE
 from fedvi.pytree import pytree, static
 
 
@@ -41,11 +45,14 @@ class Algorithm(abc.ABC):
     solver: how the local problem is solved.
     damping: how far the factor moves towards the target, `t <- t * (target / t)^damping`.
     repair: set negative precisions of the new factor to zero and count them; post-processing.
+    client_level: clip and noise of the whole change, to protect all of a client's data as one; None for none. To
+        protect single rows, choose a private mechanism in the solver instead.
     """
 
     solver: Solver
     damping: Any
     repair: bool
+    client_level: ClientLevel | None
 
     @abc.abstractmethod
     def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
@@ -64,9 +71,26 @@ class Algorithm(abc.ABC):
         """Return the clients that the algorithm runs with."""
         return tables
 
+    @property
+    def unit(self) -> str:
+        """The unit of privacy that an update's event speaks about: one example of the client, or all of the client."""
+        return EXAMPLE if self.client_level is None else CLIENT
+
+    def event(self, rows: int) -> Hashable:
+        """Return what one update of a client with so many rows does to them."""
+        if self.client_level is not None:
+            return self.client_level.event()
+        return self.solver.mechanism.event(rows, self.solver.steps)
+
     def __post_init__(self) -> None:
         not_a_class("solver", self.solver)
+        not_a_class("client_level", self.client_level)
         in_range("damping", self.damping, 0, 1, open_low=True)
+        if self.client_level is not None and self.solver.mechanism.noise_size(1) > 0:
+            raise InputError(
+                f"Expected one unit of privacy, got two: {type(self.solver.mechanism).__name__} protects examples and "
+                "client_level the whole client. Leave one out."
+            )
 
 
 @pytree
@@ -76,6 +100,7 @@ class PVI(Algorithm):
     solver: Solver = field(default_factory=GradientSteps)
     damping: float | Float[Array, ""] = 0.1
     repair: bool = static(default=True)
+    client_level: ClientLevel | None = None
 
     def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:  # noqa: ARG002
         """Tie q' to the cavity q / t_m."""
@@ -105,6 +130,7 @@ class GlobalVI(Algorithm):
     solver: Solver = field(default_factory=lambda: GradientSteps(1, 0.05, Minibatch()))
     damping: float | Float[Array, ""] = 1.0
     repair: bool = static(default=False)
+    client_level: ClientLevel | None = None
 
     def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
         """Tie q' to the prior, and scale the likelihood to the total number of rows."""
@@ -123,6 +149,7 @@ class Committee(Algorithm):
     solver: Solver = field(default_factory=thorough)
     damping: float | Float[Array, ""] = 1.0
     repair: bool = static(default=True)
+    client_level: ClientLevel | None = None
     prior: str = static(default="same")
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """The client's side of one communication: q in, new state and release out.
 
-    problem -> target factor -> damped -> repaired -> Release
+    problem -> target factor -> damped -> (clipped, noised) -> repaired -> Release
 
 `client_step` is pure and compiled; sampled rows and noise are arguments. It returns the client's new state, which
 stays, and a `Release`, the one thing that may leave. The simulation and every engine call this same function.
@@ -22,10 +22,8 @@ from fedvi.gaussian import Factor, GaussianFamily, require_proper
 from fedvi.local.algorithm import Algorithm
 from fedvi.local.problem import Draws, Public
 from fedvi.models import Model
+from fedvi.privacy.events import NOT_PRIVATE
 from fedvi.pytree import choose, pytree, static
-
-NOT_PRIVATE = "not private"
-"""The event of a release that no mechanism protects."""
 
 
 @pytree
@@ -67,21 +65,29 @@ def init_client(algorithm: Algorithm, prior: GaussianFamily) -> ClientState:
 def draw(
     algorithm: Algorithm,
     model: Model,
-    dim: int,
+    prior: GaussianFamily,
     rows: int,
     rng: np.random.Generator,
     capacity: int | None = None,
 ) -> Draws:
     """Draw all randomness of one update of a client with so many rows, as NumPy arrays.
 
-    capacity: rows that a batch has room for, at least the client's own batch size; clients of unequal sizes share one
+    capacity: rows that a batch has room for, at least what the client's own need; clients of unequal sizes share one
     compiled update by sharing it.
     """
     solver, dtype = algorithm.solver, jnp.zeros(()).dtype
-    size = solver.sampler.batch_size(rows)
-    index, mask = solver.sampler.draw(rng, rows, solver.steps, size if capacity is None else capacity)
-    noise = rng.standard_normal((solver.steps, *model.noise_shape(dim)), dtype=dtype)
-    return Draws(index, mask, np.asarray(rows / size, dtype), noise)  # type: ignore[arg-type]
+    mechanism, steps = solver.mechanism, solver.steps
+    room = mechanism.capacity(rows) if capacity is None else capacity
+    index, mask = mechanism.draw(rng, rows, steps, room)
+    released = 0 if algorithm.client_level is None else algorithm.unit_factor(prior).size
+
+    def normals(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(dtype)
+
+    scale = np.asarray(rows / mechanism.batch_size(rows), dtype)
+    model_noise = normals(steps, *model.noise_shape(prior.dim))
+    privacy_noise = normals(steps, mechanism.noise_size(prior.size))
+    return Draws(index, mask, scale, model_noise, privacy_noise, normals(released))  # type: ignore[arg-type]
 
 
 def client_step(
@@ -96,7 +102,10 @@ def client_step(
     """Make one update. Pure; an improper anchor gives a release of NaN, which every server refuses."""
     problem = algorithm.problem(public, q, state.factor, site.size)
     target, solver = algorithm.solver.solve(problem, state.solver, model, site, draws)
-    factor = state.factor * (target / state.factor) ** algorithm.damping
+    change = (target / state.factor) ** algorithm.damping
+    if algorithm.client_level is not None:
+        change = algorithm.client_level.protect(change, draws.release_noise)
+    factor = state.factor * change
     repairs = jnp.zeros((), jnp.int32)
     if algorithm.repair:
         factor, repairs = factor.repaired()
@@ -118,8 +127,13 @@ def update(
     draws: Draws,
 ) -> tuple[ClientState, Release]:
     """Make one update at a site: `client_step`, compiled, after checking that q and the anchor are proper."""
+    check_request(algorithm, public, q, state, site)
+    return _compiled_step(algorithm, model, public, q, state, site, draws)
+
+
+def check_request(algorithm: Algorithm, public: Public, q: GaussianFamily, state: ClientState, site: Site) -> None:
+    """Raise `ImproperError` unless an update of q can be made. Looks at what is public only."""
     require_proper(q, "posterior that the client received")
     problem = algorithm.problem(public, q, state.factor, site.size)
     if not bool(problem.is_proper()):
         raise ImproperError(f"The cavity of the client is improper: {problem.anchor!r}.")
-    return _compiled_step(algorithm, model, public, q, state, site, draws)

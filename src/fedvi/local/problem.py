@@ -56,9 +56,13 @@ class Draws:
     rows, mask: row numbers of the client, and which of them count; step k uses entry `k % batches`.
     scale: rows of the client per (expected) row of a batch.
     model_noise: standard normals for the model's expectation, one entry per step.
+    privacy_noise: standard normals for the mechanism, one entry per step; of size 0 where nothing is private.
+    release_noise: standard normals for the release; of size 0 unless all of the client is the unit of privacy.
     """
 
     rows: Int[Array, "batches capacity"]
     mask: Bool[Array, "batches capacity"]
     scale: Float[Array, ""]
     model_noise: Float[Array, "steps ..."]
+    privacy_noise: Float[Array, "steps n"]
+    release_noise: Float[Array, " k"]

@@ -1,7 +1,8 @@
-"""Which rows each local step sees, drawn outside of the compiled update and handed to it.
+"""Which rows each local step sees without privacy, drawn outside of the compiled update and handed to it.
 
-Every sampler gives batches of one static shape: rows beyond a client's own batch are masked. Sums over a batch are
-scaled by the public `rows / expected batch size`, never by what a batch happened to hold.
+These are mechanisms (`fedvi.privacy.mechanism`) that add no noise and promise nothing. Every mechanism gives batches of
+one static shape: rows beyond a client's own batch are masked. Sums over a batch are scaled by the public `rows /
+expected batch size`, never by what a batch happened to hold.
 
 Randomness comes from a NumPy generator. A simulation makes it from a seed; any other source of bits that speaks
 NumPy's protocol serves as well.
@@ -10,29 +11,53 @@ NumPy's protocol serves as well.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Hashable
+from typing import TypeVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedvi.checks import in_range, whole
+from fedvi.models import Model
+from fedvi.privacy.events import NOT_PRIVATE
+from fedvi.privacy.mechanism import Batch
+from fedvi.privacy.sampling import all_rows, fixed_size
 from fedvi.pytree import pytree, static
 
+C = TypeVar("C")
 
-class Sampler(Protocol):
-    """Draws the rows of each step."""
+
+class WithoutPrivacy:
+    """What mechanisms without privacy have in common: the plain gradient of the scaled sum over the batch."""
+
+    caveat = ""
 
     def batch_size(self, rows: int) -> int:
-        """Return the (expected) number of rows in a batch of a client with so many rows."""
+        """Return the number of rows in a batch."""
+        raise NotImplementedError
 
-    def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return row numbers and mask, each of shape (batches, capacity).
+    def capacity(self, rows: int) -> int:
+        """Return the number of rows in a batch."""
+        return self.batch_size(rows)
 
-        Step k uses batch `k % batches`, so that a batch that is the same in every step is stored once.
-        """
+    def noise_size(self, coordinates: int) -> int:  # noqa: ARG002
+        """None."""
+        return 0
+
+    def gradient(self, model: Model, q: C, batch: Batch, prior_gradient: C) -> C:
+        """Return the gradient of the negative ELBO."""
+        weights = batch.scale * batch.mask
+        likelihood = model.gradient(q, batch.x, batch.y, weights, batch.model_noise)
+        return jax.tree.map(jnp.subtract, prior_gradient, likelihood)
+
+    def event(self, rows: int, steps: int) -> Hashable:  # noqa: ARG002
+        """Say that nothing is private."""
+        return NOT_PRIVATE
 
 
 @pytree
-class Minibatch:
+class Minibatch(WithoutPrivacy):
     """Fixed-size batches without replacement: `max(minimum, ceil(fraction * rows))` rows, or all if there are fewer."""
 
     minimum: int = static(default=100)
@@ -48,16 +73,11 @@ class Minibatch:
 
     def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
         """Return one batch per step."""
-        size = self.batch_size(rows)
-        batches = np.empty((steps, capacity), np.int32)
-        for batch in batches:
-            batch[:size] = rng.choice(rows, size, replace=False, shuffle=False)
-        batches[:, size:] = batches[:, :1]  # masked, and yet computed with: no row that was not drawn
-        return batches, np.broadcast_to(np.arange(capacity) < size, batches.shape)
+        return fixed_size(rng, rows, self.batch_size(rows), steps, capacity)
 
 
 @pytree
-class FullBatch:
+class FullBatch(WithoutPrivacy):
     """All rows of the client in every step."""
 
     def batch_size(self, rows: int) -> int:
@@ -72,5 +92,4 @@ class FullBatch:
         capacity: int,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return one batch for all steps."""
-        index = np.arange(capacity, dtype=np.int32)[None]
-        return np.where(index < rows, index, 0).astype(np.int32), index < rows
+        return all_rows(rows, capacity)

@@ -21,8 +21,9 @@ from fedvi.data import Site
 from fedvi.errors import InputError
 from fedvi.gaussian import GaussianFamily
 from fedvi.local.problem import Draws, Problem
-from fedvi.local.sampling import FullBatch, Minibatch, Sampler
+from fedvi.local.sampling import FullBatch, Minibatch
 from fedvi.models import Conjugate, Model
+from fedvi.privacy.mechanism import Batch, Mechanism
 from fedvi.pytree import pytree, static, take
 
 LARGEST_FEATURE = 1e4
@@ -33,8 +34,8 @@ class Solver(Protocol):
     """Turns a local problem into a target factor; `state` is what it keeps between communications."""
 
     @property
-    def sampler(self) -> Sampler:
-        """How the rows of each step are drawn."""
+    def mechanism(self) -> Mechanism:
+        """How each step gets to see the rows."""
 
     @property
     def steps(self) -> int:
@@ -72,17 +73,18 @@ class GradientSteps:
 
     steps: gradient steps per communication.
     learning_rate: handed to `optimizer`.
-    sampler: `Minibatch(...)` or `FullBatch()`.
+    mechanism: how a step gets to see the rows: `Minibatch(...)` or `FullBatch()`, which are not private, or
+        `PoissonGaussian(...)`, `FullBatchGaussian(...)`.
     optimizer: from a learning rate to an optax transformation: `adagrad`, or `optax.adam`, `optax.sgd`, ...
     """
 
     steps: int = static(default=20)
     learning_rate: float | Float[Array, ""] = 2.0
-    sampler: Sampler = field(default_factory=Minibatch)
+    mechanism: Mechanism = field(default_factory=Minibatch)
     optimizer: Callable[[Any], optax.GradientTransformation] = static(default=adagrad)
 
     def __post_init__(self) -> None:
-        not_a_class("sampler", self.sampler)
+        not_a_class("mechanism", self.mechanism)
         whole("steps", self.steps, 1)
         positive("learning_rate", self.learning_rate)
 
@@ -100,9 +102,8 @@ class GradientSteps:
 
         def step(carry: tuple[Any, Any], k: Int[Array, ""]) -> tuple[tuple[Any, Any], None]:
             q, optimizer_state = carry
-            x, y, weights = batch(problem, site, draws, k)
-            likelihood = model.gradient(q, x, y, weights, draws.model_noise[k])
-            gradient = jax.tree.map(jnp.subtract, jax.grad(prior_part)(q), likelihood)
+            rows = batch_of_step(problem, site, draws, k)
+            gradient = self.mechanism.gradient(model, q, rows, jax.grad(prior_part)(q))
             updates, optimizer_state = optimizer.update(gradient, optimizer_state, q)
             return (optax.apply_updates(q, updates), optimizer_state), None
 
@@ -125,8 +126,8 @@ class Exact:
     """The optimum of the local problem in closed form, for conjugate models such as `LinearRegression`."""
 
     @property
-    def sampler(self) -> Sampler:
-        """All rows."""
+    def mechanism(self) -> Mechanism:
+        """All rows, and no privacy."""
         return FullBatch()
 
     @property
@@ -141,8 +142,8 @@ class Exact:
     def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any]:
         """Return the exact target factor."""
         assert isinstance(model, Conjugate)
-        x, y, weights = batch(problem, site, draws, 0)
-        best = problem.anchor.best_factor(*model.sufficient_statistics(x, y, weights))
+        rows = batch_of_step(problem, site, draws, 0)
+        best = problem.anchor.best_factor(*model.sufficient_statistics(rows.x, rows.y, rows.scale * rows.mask))
         return (problem.base / problem.removed) * best, state
 
     def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
@@ -154,9 +155,16 @@ class Exact:
             )
 
 
-def batch(problem: Problem, site: Site, draws: Draws, step: Any) -> tuple[Array, Array, Array]:
-    """Return features, targets and weights of the rows of one step."""
-    index = step % draws.rows.shape[0]
-    rows, mask = take((draws.rows, draws.mask), index)
-    weights = mask.astype(draws.scale.dtype) * draws.scale * problem.likelihood_scale
-    return site.x[site.offset + rows], site.y[site.offset + rows], weights
+def batch_of_step(problem: Problem, site: Site, draws: Draws, step: Any) -> Batch:
+    """Return what one step gets to see."""
+    rows, mask = take((draws.rows, draws.mask), step % draws.rows.shape[0])
+    dtype = draws.scale.dtype
+    return Batch(
+        x=site.x[site.offset + rows],
+        y=site.y[site.offset + rows],
+        mask=mask.astype(dtype),
+        scale=draws.scale * problem.likelihood_scale,
+        total=site.size.astype(dtype) * problem.likelihood_scale,
+        model_noise=draws.model_noise[step],
+        privacy_noise=draws.privacy_noise[step],
+    )

@@ -14,10 +14,12 @@ import abc
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from fedvi.gaussian import GaussianFamily
+from fedvi.models.clipping import clipped_sum_by_row
 from fedvi.models.predictive import Predictive
 
 C = TypeVar("C")
@@ -50,6 +52,28 @@ class Model(abc.ABC):
             return weights @ self.expected_log_likelihood(coordinates, x, y, z)
 
         return jax.grad(total)(q)
+
+    def clipped_gradient(
+        self,
+        q: C,
+        x: Float[Array, "n ..."],
+        y: Float[Array, "n ..."],
+        mask: Float[Array, " n"],
+        z: Float[Array, ...],
+        clip_norm: Float[Array, ""],
+        offset: C | None = None,
+    ) -> C:
+        """Return `sum_i mask_i clip(g_i - offset, clip_norm)` with g_i the gradient of `E_q[log p(y_i | x_i, w)]`.
+
+        mask: 1 for rows that count and 0 for others. offset: None for zero. See `fedvi.models.clipping` for what is
+        guaranteed.
+        """
+
+        def of_row(row: Array, target: Array) -> C:
+            return self.gradient(q, row[None], target[None], jnp.ones_like(mask[:1]), z)
+
+        shift = jax.tree.map(jnp.zeros_like, q) if offset is None else offset
+        return clipped_sum_by_row(of_row, (x, y), mask, clip_norm, shift)
 
     def dim(self, x: Float[Array, "n ..."] | np.ndarray) -> int:
         """Return the number of parameters for data like x; one per column unless a model says otherwise."""

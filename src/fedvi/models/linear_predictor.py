@@ -5,7 +5,11 @@ Under a Gaussian q, eta_i is N(m_i, v_i) with (m_i, v_i) = q.project(x_i), so th
     E_q[log p(y_i | eta_i)] = value(m_i, v_i, y_i)         a_i = d value / d m_i         b_i = d value / d v_i
 
 and the gradient in the coordinates of q is the pull-back of the pair (a, b) through `project`: two matrix-vector
-products, for any family. A gradient per example never exists.
+products, for any family. A gradient per example never exists, not even where each is clipped: its squared norm is
+
+    |g_i|^2 = a_i^2 |grad m_i|^2 + b_i^2 |grad v_i|^2
+
+because m_i and v_i depend on different coordinates, and the two norms of `project` need row sums only.
 """
 
 from __future__ import annotations
@@ -14,13 +18,18 @@ import abc
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from fedvi.errors import InputError
 from fedvi.models.base import Model
+from fedvi.models.clipping import clip_weights
 
 C = TypeVar("C")
+
+LARGEST = 1e9
+"""Entries of x beyond this count as zero where gradients are clipped: their squares would overflow."""
 
 
 class LinearPredictorModel(Model):
@@ -74,3 +83,39 @@ class LinearPredictorModel(Model):
         gradient: C
         (gradient,) = pull_back((weights * by_mean, weights * by_variance))
         return gradient
+
+    def clipped_gradient(
+        self,
+        q: C,
+        x: Float[Array, "n d"],
+        y: Float[Array, " n"],
+        mask: Float[Array, " n"],
+        z: Float[Array, " s"],
+        clip_norm: Float[Array, ""],
+        offset: C | None = None,
+    ) -> C:
+        """Return the sum of clipped gradients, in closed form.
+
+        With an offset k, `|g_i - k|^2 = |g_i|^2 + |k|^2 - 2 (a_i dm_i + b_i dv_i)`, where (dm, dv) is the derivative of
+        `project` along k.
+        """
+
+        def project(coordinates: Any) -> Any:
+            return coordinates.project(x)
+
+        x = jnp.where(jnp.abs(x) <= LARGEST, x, 0)  # also for NaN: 0 * infinity would reach other rows' sums
+        (mean, variance), pull_back = jax.vjp(project, q)
+        by_mean, by_variance = self.slopes(mean, variance, y, z)
+        mean_norms, variance_norms = q.squared_gradient_norms(x)  # type: ignore[attr-defined]
+        squared = slack = by_mean**2 * mean_norms + by_variance**2 * variance_norms
+        if offset is not None:
+            _, (along_mean, along_variance) = jax.jvp(project, (q,), (offset,))
+            slack = squared + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(offset))
+            squared = jnp.maximum(slack - 2 * (by_mean * along_mean + by_variance * along_variance), 0)
+        weights = mask * clip_weights(squared, clip_norm, slack)
+        slopes = (jnp.where(weights > 0, weights * slope, 0) for slope in (by_mean, by_variance))
+        summed: C
+        (summed,) = pull_back(tuple(slopes))
+        if offset is None:
+            return summed
+        return jax.tree.map(lambda leaf, shift: leaf - jnp.sum(weights) * shift, summed, offset)

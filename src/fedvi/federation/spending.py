@@ -1,0 +1,89 @@
+"""Who may spend how much privacy in a simulated federation, and what was spent when.
+
+Accounting is exact and takes a while, so that epsilons are computed when somebody asks for them. What stops a client is
+a whole number, found before the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping, Sequence
+
+from fedvi.checks import instance
+from fedvi.errors import InputError
+from fedvi.local import Algorithm
+from fedvi.privacy import Budget
+from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE
+from fedvi.privacy.statement import Spent
+
+Budgets = Budget | Mapping[str, Budget] | Sequence[Budget]
+
+
+@dataclasses.dataclass(frozen=True)
+class Spending:
+    """The events and budgets of all clients, in order.
+
+    budgets: with fixed deltas. limited: whether they limit anything, or only say how to account.
+    """
+
+    names: tuple[str, ...]
+    events: tuple[Hashable, ...]
+    budgets: tuple[Budget, ...]
+    unit: str
+    limited: bool
+    caveats: tuple[str, ...]
+
+    def most_updates(self) -> list[float]:
+        """Return how many updates each client may make."""
+        if not self.limited:
+            return [float("inf")] * len(self.names)
+        most = [budget.most_updates(event) for event, budget in zip(self.events, self.budgets, strict=True)]
+        if not any(most):
+            first = self.budgets[0].spent({self.events[0]: 1})
+            raise InputError(
+                f"Update 1 of client {self.names[0]!r} would spend epsilon {first:.4g} of {self.budgets[0].epsilon:g}, "
+                "and no other client can afford one either. Use more noise, fewer steps or a larger epsilon."
+            )
+        return list(most)
+
+    def spent(self, client: int, updates: int) -> Spent:
+        """Return what so many updates of one client have spent."""
+        events = {self.events[client]: updates}
+        return Spent.of(events, self.budgets[client], self.unit, limited=self.limited, caveats=self.caveats)
+
+    def epsilon(self, client: int, updates: int) -> float:
+        """Return the epsilon of so many updates of one client."""
+        return self.budgets[client].spent({self.events[client]: updates})
+
+
+def arrange_spending(
+    names: tuple[str, ...], sizes: tuple[int, ...], algorithm: Algorithm, privacy: Budgets | None
+) -> Spending | None:
+    """Return who may spend what, or None if nothing is private and nothing was asked for."""
+    events = tuple(algorithm.event(rows) for rows in sizes)
+    if privacy is None:
+        if NOT_PRIVATE in events or algorithm.unit != EXAMPLE:
+            return None
+        budgets = [Budget(1.0)] * len(names)
+    else:
+        budgets = _one_per_client(names, privacy)
+    fixed = tuple(budget.fixed(rows, algorithm.unit) for budget, rows in zip(budgets, sizes, strict=True))
+    caveats = {algorithm.solver.mechanism.caveat, *(budget.caveat for budget in fixed)} - {""}
+    return Spending(names, events, fixed, algorithm.unit, privacy is not None, tuple(sorted(caveats)))
+
+
+def _one_per_client(names: tuple[str, ...], privacy: Budgets) -> list[Budget]:
+    if isinstance(privacy, Mapping):
+        if set(privacy) != set(names):
+            wrong = ", ".join(sorted(set(privacy) ^ set(names)))
+            raise InputError(f"Expected one budget for every client by name, got none or too many for: {wrong}.")
+        budgets = [privacy[name] for name in names]
+    elif isinstance(privacy, Sequence):
+        if len(privacy) != len(names):
+            raise InputError(f"Expected one budget or {len(names)}, one per client, got {len(privacy)}.")
+        budgets = list(privacy)
+    else:
+        budgets = [privacy] * len(names)
+    for budget in budgets:
+        instance("privacy", budget, Budget)
+    return budgets

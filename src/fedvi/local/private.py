@@ -1,0 +1,119 @@
+"""A client that trusts nobody: neither the server, nor other clients, nor the wire.
+
+    charge the ledger  ->  draw from a CSPRNG  ->  compute  ->  Release with its event
+
+This order is kept in one place, `PrivateClient.update`. What is wrong with the request is found before the charge; an
+update that the budget does not cover is never drawn nor computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Hashable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import jax.numpy as jnp
+
+from fedvi.checks import instance
+from fedvi.data import Site, Table, check_table
+from fedvi.errors import InputError
+from fedvi.gaussian import GaussianFamily
+from fedvi.local.algorithm import Algorithm
+from fedvi.local.client import ClientState, Release, check_request, draw, init_client, update
+from fedvi.local.problem import Public
+from fedvi.models import Model
+from fedvi.privacy.budget import Budget
+from fedvi.privacy.events import NOT_PRIVATE
+from fedvi.privacy.ledger import Ledger, digest
+from fedvi.privacy.randomness import secure_generator
+
+
+class PrivateClient:
+    """A client with its rows, its ledger and its state; use it in a `with` statement.
+
+    event: what one update does to the rows.
+    remaining: how many updates the ledger still admits.
+    """
+
+    def __init__(self, site: Site, model: Model, algorithm: Algorithm, public: Public, ledger: Ledger):
+        self._site, self._model, self._algorithm, self._public = site, model, algorithm, public
+        self._rows = int(site.size)
+        self.ledger = ledger
+        self.event: Hashable = algorithm.event(self._rows)
+        self.state: ClientState = init_client(algorithm, public.prior)
+
+    @classmethod
+    def open(
+        cls,
+        ledger: str | os.PathLike[str],
+        table: Table,
+        model: Model,
+        algorithm: Algorithm,
+        public: Public,
+        budget: Budget,
+        *,
+        accept: Collection[str] = (),
+    ) -> PrivateClient:
+        """Check the rows, open their ledger (or make it), and plan as many updates as the budget admits.
+
+        accept: what a person accepts in so many words; see `Ledger.open`.
+        """
+        instance("budget", budget, Budget)
+        x, y = check_table(table, model, "the client's table")
+        algorithm.solver.check(model, x, "the client's table")
+        rows, data = len(x), digest(x, y)
+        if algorithm.event(rows) == NOT_PRIVATE or algorithm.solver.mechanism.caveat:
+            raise InputError(
+                "Expected an algorithm with a guarantee of privacy, got "
+                f"{algorithm.solver.mechanism.caveat or 'one that adds no noise'}. Use PoissonGaussian(...)."
+            )
+        fixed = budget.fixed(rows, algorithm.unit)
+        if Path(ledger).exists():
+            opened = Ledger.open(ledger, data, accept=accept)
+        else:
+            opened = Ledger.create(ledger, fixed, data, unit=algorithm.unit, accept=accept)
+        try:
+            _check_same(opened, fixed, algorithm.unit)
+            site = Site(jnp.asarray(x), jnp.asarray(y), jnp.int32(0), jnp.int32(rows))
+            client = cls(site, model, algorithm, public, opened)
+            opened.plan(client.event)
+        except BaseException:
+            opened.close()
+            raise
+        return client
+
+    @property
+    def remaining(self) -> int:
+        """How many updates may still be made."""
+        return self.ledger.remaining(self.event)
+
+    def update(self, q: GaussianFamily) -> Release:
+        """Make one private update of the posterior q, or raise `BudgetClosed`."""
+        check_request(self._algorithm, self._public, q, self.state, self._site)
+        self.ledger.charge(self.event)
+        draws = draw(self._algorithm, self._model, self._public.prior, self._rows, secure_generator())
+        self.state, release = update(self._algorithm, self._model, self._public, q, self.state, self._site, draws)
+        return dataclasses.replace(release, event=self.event)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self.ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _check_same(ledger: Ledger, budget: Budget, unit: str) -> None:
+    if ledger.book.budget != budget or ledger.book.unit != unit:
+        raise InputError(
+            f"Expected the ledger's own budget and unit, {ledger.book.budget} for one {ledger.book.unit}, got {budget} "
+            f"for one {unit}. A ledger's budget is fixed when it is made."
+        )

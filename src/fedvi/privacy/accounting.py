@@ -1,0 +1,222 @@
+"""What events cost: epsilon for a given delta, by three accountants and one filter.
+
+| accountant | what it is                                                     | good for                            |
+|------------|----------------------------------------------------------------|-------------------------------------|
+| `pld`      | privacy loss distributions (dp-accounting), tight upper bounds | everything that is fixed in advance |
+| `rdp`      | Rényi DP (dp-accounting's orders)                              | the same, looser                    |
+| `moments`  | Abadi et al. (2016), orders 1 to 32, as in the DP-PVI paper    | comparing with the paper            |
+| `filter`   | Rényi DP at one order, fixed by epsilon and delta alone        | settings chosen after seeing        |
+|            |                                                                | what was released                   |
+
+The first three prove their epsilon for settings that were fixed before the first release, the number of updates being
+at most what was planned. If settings depend on outputs, of these only the filter is valid (Feldman and Zrnic, 2021).
+
+Relation: `add or remove` one unit of privacy (default), or `substitute` one by another, which only `pld` knows here.
+The composition of events does not depend on their order: a composition is how often each event occurs.
+
+Padded batches. `pld` accounts for cutting a batch that overflows. The others account for the same sampler without
+cutting, and pay for the difference in delta: with probability t that any batch of a run is cut, and (epsilon, delta')
+proven without cutting, cutting gives (epsilon, delta' + (1 + e^epsilon) t).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedvi.checks import in_range, one_of
+from fedvi.errors import InputError
+from fedvi.privacy.events import NOT_PRIVATE, parts
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+Composition = frozenset[tuple[Any, int]]
+"""Events and how often each occurs."""
+
+ADD_OR_REMOVE, SUBSTITUTE = "add or remove", "substitute"
+ACCOUNTANTS = ("pld", "rdp", "moments", "filter")
+
+
+def composition(counts: Mapping[Any, int]) -> Composition:
+    """Return the events that occur at all, with their counts."""
+    return frozenset((event, int(count)) for event, count in counts.items() if count)
+
+
+def epsilon(
+    events: Composition | Mapping[Any, int],
+    delta: float,
+    accountant: str = "pld",
+    relation: str = ADD_OR_REMOVE,
+    target: float | None = None,
+) -> float:
+    """Return an upper bound on epsilon after these events.
+
+    target: the epsilon of the budget; the filter needs it to fix its order.
+
+    >>> from fedvi.privacy.events import poisson_gaussian
+    >>> update = poisson_gaussian(noise_multiplier=5.0, sampling_rate=0.02, steps=25)
+    >>> round(epsilon({update: 69}, delta=1e-4), 3)
+    0.497
+    """
+    one_of("accountant", accountant, ACCOUNTANTS)
+    one_of("relation", relation, (ADD_OR_REMOVE, SUBSTITUTE))
+    check_delta(delta)
+    if relation == SUBSTITUTE and accountant != "pld":
+        raise InputError(f"Expected accountant 'pld' for relation {SUBSTITUTE!r}, got {accountant!r}.")
+    spent = composition(events) if isinstance(events, Mapping) else events
+    if not spent:
+        return 0.0
+    if any(event == NOT_PRIVATE for event, _ in spent):
+        return math.inf
+    match accountant:
+        case "pld":
+            return _pld_epsilon(spent, delta, relation)
+        case "rdp":
+            return _rdp_epsilon(spent, delta, _improved_conversion, tuple(_default_orders()))
+        case "moments":
+            return _rdp_epsilon(spent, delta, _moments_conversion, tuple(range(2, 34)))
+        case _:
+            if target is None:
+                raise InputError("Expected the budget's epsilon as target for accountant 'filter', got None.")
+            return _rdp_epsilon(spent, delta, _improved_conversion, (filter_order(target, delta),))
+
+
+def check_delta(delta: object) -> None:
+    """Raise unless delta is a probability strictly between 0 and 1."""
+    in_range("delta", delta, 0, 1, open_low=True)
+    if delta == 1:
+        raise InputError("Expected delta < 1, got 1: that promises nothing.")
+
+
+def filter_order(target: float, delta: float) -> float:
+    """Return the order at which a budget of (target, delta) admits most Gaussian noise; uses no data and no output."""
+    orders = np.array(_default_orders())
+    room = (target - _improved_conversion(orders, delta)) / orders
+    if np.max(room) <= 0:
+        raise InputError(f"Expected a larger epsilon or delta for accountant 'filter', got {target:g} and {delta:g}.")
+    return float(orders[np.argmax(room)])
+
+
+def _default_orders() -> tuple[float, ...]:
+    from dp_accounting.rdp import rdp_privacy_accountant
+
+    return tuple(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
+
+
+# Privacy loss distributions
+
+
+@functools.lru_cache(maxsize=4096)
+def _pld_epsilon(spent: Composition, delta: float, relation: str) -> float:
+    distributions = [_pld(event, relation, count) for event, count in spent]
+    total = functools.reduce(lambda first, second: first.compose(second), distributions)
+    return float(total.get_epsilon_for_delta(delta))
+
+
+@functools.lru_cache(maxsize=64)
+def _pld_of_step(step: DpEvent, relation: str) -> Any:
+    import dp_accounting as dp
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    neighbours = dp.NeighboringRelation
+    chosen = neighbours.REPLACE_ONE if relation == SUBSTITUTE else neighbours.ADD_OR_REMOVE_ONE
+    match step:
+        case dp.PoissonSampledDpEvent():
+            return pld.from_gaussian_mechanism(
+                step.event.noise_multiplier,
+                sampling_prob=step.sampling_probability,
+                neighboring_relation=chosen,
+            )
+        case dp.TruncatedSubsampledGaussianDpEvent():
+            return pld.from_truncated_subsampled_gaussian_mechanism(
+                step.dataset_size,
+                step.sampling_probability,
+                step.truncated_batch_size,
+                step.noise_multiplier,
+                neighboring_relation=chosen,
+            )
+        case _:
+            raise InputError(f"No accountant for {step!r}.")
+
+
+def _pld(event: Hashable, relation: str, count: int) -> Any:
+    """Return the privacy loss distribution of `count` updates."""
+    import dp_accounting as dp
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    step, steps = parts(event)
+    if not isinstance(step, dp.GaussianDpEvent):
+        return _pld_of_step(step, relation).self_compose(steps * count)
+    neighbours = dp.NeighboringRelation
+    return pld.from_gaussian_mechanism(  # n Gaussians are one with less noise: exact, and faster
+        step.noise_multiplier / math.sqrt(steps * count),
+        neighboring_relation=neighbours.REPLACE_ONE if relation == SUBSTITUTE else neighbours.ADD_OR_REMOVE_ONE,
+    )
+
+
+# Rényi differential privacy
+
+Conversion = Callable[[np.ndarray, float], np.ndarray]
+"""From orders and delta to what is added to the Rényi divergence of each order to get epsilon."""
+
+
+def _improved_conversion(orders: np.ndarray, delta: float) -> np.ndarray:
+    """Canonne, Kamath and Steinke (2020), proposition 12."""
+    return np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+
+
+def _moments_conversion(orders: np.ndarray, delta: float) -> np.ndarray:
+    """Abadi et al. (2016), theorem 2: epsilon = (log moment + ln(1/delta)) / lambda with lambda = order - 1."""
+    return -np.log(delta) / (orders - 1)
+
+
+@functools.lru_cache(maxsize=65536)
+def _rdp_epsilon(spent: Composition, delta: float, conversion: Conversion, orders: tuple[float, ...]) -> float:
+    divergences = np.zeros(len(orders))
+    cut = 0.0
+    for event, count in spent:
+        step, steps = parts(event)
+        divergences += count * steps * _rdp_of_step(step, orders)
+        cut += count * steps * _cut_probability(step)
+
+    def bound(delta_left: float) -> float:
+        return float(max(0.0, np.min(divergences + conversion(np.array(orders, float), delta_left))))
+
+    if cut == 0:
+        return bound(delta)
+    # The larger epsilon is, the more delta cutting costs: grow epsilon until it proves itself.
+    spent_epsilon = bound(delta)
+    for _ in range(100):
+        left = delta - (1 + math.exp(min(spent_epsilon, 700))) * cut
+        if left <= 0:
+            break
+        if bound(left) <= spent_epsilon:
+            return spent_epsilon
+        spent_epsilon = bound(left) * (1 + 1e-9)
+    return math.inf
+
+
+@functools.lru_cache(maxsize=256)
+def _rdp_of_step(step: DpEvent, orders: tuple[float, ...]) -> np.ndarray:
+    import dp_accounting as dp
+
+    if isinstance(step, dp.TruncatedSubsampledGaussianDpEvent):
+        step = dp.PoissonSampledDpEvent(step.sampling_probability, dp.GaussianDpEvent(step.noise_multiplier))
+    accountant = dp.rdp.RdpAccountant(orders, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant.compose(step)
+    return np.asarray(accountant._rdp)  # dp-accounting has no public way to read it
+
+
+@functools.lru_cache(maxsize=256)
+def _cut_probability(step: DpEvent) -> float:
+    import dp_accounting as dp
+    from scipy.stats import binom
+
+    if not isinstance(step, dp.TruncatedSubsampledGaussianDpEvent):
+        return 0.0
+    return float(binom.sf(step.truncated_batch_size, step.dataset_size, step.sampling_probability))

@@ -1,0 +1,222 @@
+"""A budget, how many updates it admits, and what settings fit it.
+
+With fixed, public settings the largest admissible number of updates does not depend on data: it is found once, and
+whether one more update may be made is then a comparison of two whole numbers.
+
+Nothing here ever answers with less privacy than was asked for: what is returned has been checked against the budget by
+the accountant itself, and noise is rounded up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from fedvi.checks import one_of, positive, whole
+from fedvi.errors import InputError
+from fedvi.privacy import accounting
+from fedvi.privacy.accounting import ACCOUNTANTS, SUBSTITUTE, Composition, check_delta, composition
+from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE, poisson_gaussian
+
+AUTO = "auto"
+
+MOST_UPDATES = 1_000_000
+"""No budget admits more updates than this, however large it is."""
+
+LEAST_NOISE, MOST_NOISE = 1e-2, 1e6
+"""Noise multipliers between which calibration looks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """What a client is willing to spend: (epsilon, delta), and who does the accounting.
+
+    delta: `auto` for the paper's rule 10^floor(log10(1/N)) with N the number of rows.
+    accountant: `pld` (default), `rdp`, `moments`, or `filter` if settings may depend on what was released.
+
+    >>> Budget(0.5).delta_for(rows=3907)
+    0.0001
+    """
+
+    epsilon: float
+    delta: float | str = AUTO
+    accountant: str = "pld"
+    caveat = ""
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon)
+        one_of("accountant", self.accountant, ACCOUNTANTS)
+        if self.delta != AUTO:
+            check_delta(self.delta)
+
+    def delta_for(self, rows: int, unit: str = EXAMPLE) -> float:
+        """Return the delta for a client with so many rows."""
+        if self.delta != AUTO:
+            return float(self.delta)
+        if unit != EXAMPLE:
+            raise InputError("Expected a number for delta, got 'auto', which is made for examples and not for clients.")
+        if rows < 2:
+            raise InputError(f"Expected a number for delta of a client with {rows} rows, got 'auto'.")
+        return float(10.0 ** -len(str(rows - 1)))
+
+    def fixed(self, rows: int, unit: str = EXAMPLE) -> Budget:
+        """Return the same budget with delta as a number."""
+        return dataclasses.replace(self, delta=self.delta_for(rows, unit))
+
+    def spent(self, events: Mapping[Any, int]) -> float:
+        """Return the epsilon of these events at the budget's (fixed) delta."""
+        return _spent(self, composition(events))
+
+    def most_updates(self, event: Hashable, already: Mapping[Any, int] | None = None) -> int:
+        """Return how many updates with this event fit beside what is spent or reserved already."""
+        if event == NOT_PRIVATE:
+            raise InputError(
+                "Expected a private mechanism for a budget, got one without privacy. Use GradientSteps(..., "
+                "mechanism=PoissonGaussian(...)) or PVI(..., client_level=ClientLevel(...))."
+            )
+        return _most_updates(self, event, composition(already or {}))
+
+
+def _spent(budget: Budget, events: Composition) -> float:
+    if budget.delta == AUTO:
+        raise InputError("Expected a number for delta here, got 'auto'. Use budget.fixed(rows).")
+    return accounting.epsilon(events, float(budget.delta), budget.accountant, target=budget.epsilon)
+
+
+@functools.lru_cache(maxsize=65536)
+def _most_updates(budget: Budget, event: Hashable, already: Composition) -> int:
+    def cost(updates: int) -> float:
+        counts = dict(already)
+        counts[event] = counts.get(event, 0) + updates
+        return _spent(budget, composition(counts))
+
+    if already and cost(0) > budget.epsilon:
+        return 0
+    return _largest_within(cost, budget.epsilon, MOST_UPDATES)
+
+
+def _largest_within(cost: Callable[[int], float], target: float, most: int) -> int:
+    """Return the largest n in 0..most with `cost(n) <= target`, for a cost that grows about as the square root of n."""
+    fits, exceeds, guess = 0, most + 1, 8
+    while exceeds - fits > 1:
+        guess = min(max(guess, fits + 1), exceeds - 1)
+        value = cost(guess)
+        if value <= target:
+            fits = guess
+        else:
+            exceeds = guess
+        growth = (target / value) ** 1.9 if 0 < value < math.inf else 0.5
+        guess = math.floor(guess * min(growth, 64))
+        if exceeds <= most and not fits < guess < exceeds - 1:
+            guess = (fits + exceeds) // 2 if exceeds - fits > 4 else fits + 1
+    return fits
+
+
+def noise_for(event_with: Callable[[float], Hashable], updates: int, budget: Budget) -> float:
+    """Return the least noise multiplier, to four digits and rounded up, with which so many updates fit the budget.
+
+    event_with: from a noise multiplier to the event of one update.
+    """
+    whole("updates", updates, 1)
+
+    def cost(noise: float) -> float:
+        return budget.spent({event_with(noise): updates})
+
+    too_little, enough, guess = LEAST_NOISE, MOST_NOISE, 4.0
+    while enough / too_little > 1.0001:
+        value = cost(guess)
+        if value <= budget.epsilon:
+            enough = min(enough, guess)
+        else:
+            too_little = max(too_little, guess)
+        if too_little >= MOST_NOISE:
+            break
+        step = value / budget.epsilon if 0 < value < math.inf else 8.0 if value else 0.125
+        guess *= min(max(step * (1.00005 if step > 1 else 0.99995), 0.125), 8.0)
+        if not too_little < guess < enough:
+            guess = math.sqrt(too_little * enough)
+    noise = _round_up(enough)
+    while cost(noise) > budget.epsilon and noise < MOST_NOISE:  # rounding up can only help; be sure of it
+        noise = _round_up(noise * 1.0005)
+    if cost(noise) > budget.epsilon:
+        raise InputError(
+            f"No noise multiplier up to {MOST_NOISE:g} makes {updates} updates fit epsilon {budget.epsilon:g}: allow a "
+            "larger epsilon or delta, or fewer updates."
+        )
+    return noise
+
+
+def _round_up(value: float) -> float:
+    """Return the value with four digits, rounded up."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return float(f"{math.ceil(round(value / unit, 6)) * unit:.4g}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Settings that fit together: so many updates with so much noise spend so much.
+
+    epsilon: spent by all updates, if one example is added or removed; epsilon_substitute: if one is exchanged.
+    """
+
+    accountant: str
+    updates: int
+    epsilon: float
+    epsilon_substitute: float
+    delta: float
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+
+
+def calibrate(
+    *,
+    delta: float,
+    sampling_rate: float,
+    steps: int = 1,
+    epsilon: float | None = None,
+    updates: int | None = None,
+    noise_multiplier: float | None = None,
+    accountant: str = "pld",
+) -> Plan:
+    """Find the one of epsilon, updates and noise_multiplier that is not given.
+
+    steps: private sums per update, each over rows drawn independently with probability sampling_rate (1: all rows).
+
+    >>> calibrate(epsilon=0.5, delta=1e-4, sampling_rate=0.02, noise_multiplier=5.0, steps=25).updates
+    69
+    """
+    if (epsilon, updates, noise_multiplier).count(None) != 1:
+        raise InputError(
+            "Expected two of epsilon, updates and noise_multiplier, and the third is found; got "
+            f"epsilon={epsilon}, updates={updates}, noise_multiplier={noise_multiplier}."
+        )
+    if updates is not None:
+        whole("updates", updates, 1)
+    check_delta(delta)
+    budget = None if epsilon is None else Budget(epsilon, delta, accountant)
+
+    def event_with(noise: float) -> Hashable:
+        return poisson_gaussian(noise, sampling_rate, steps)
+
+    if noise_multiplier is None and budget and updates:
+        noise_multiplier = noise_for(event_with, updates, budget)
+    assert noise_multiplier is not None
+    event = event_with(noise_multiplier)
+    if updates is None and budget:
+        updates = budget.most_updates(event)
+    assert updates is not None
+    spent = {event: updates}
+    return Plan(
+        accountant=accountant,
+        updates=updates,
+        epsilon=accounting.epsilon(spent, delta, accountant, target=epsilon),
+        epsilon_substitute=accounting.epsilon(spent, delta, "pld", SUBSTITUTE),
+        delta=delta,
+        noise_multiplier=noise_multiplier,
+        sampling_rate=sampling_rate,
+        steps=steps,
+    )

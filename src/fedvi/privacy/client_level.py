@@ -1,0 +1,60 @@
+"""Client-level privacy: the unit of privacy is everything that a client holds.
+
+    released change = clip(change, C) + C noise_multiplier N(0, I)
+
+The change is that of the client's factor in natural parameters, after damping, all of them as one vector. A client
+without data would change nothing, so that a client's presence moves the release by at most C, however many rows it has
+and whatever its local steps did with them. Each release is one Gaussian mechanism; repair and everything that the
+server does is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from fedvi.checks import positive
+from fedvi.models.clipping import clip_weights
+from fedvi.privacy.events import gaussian
+from fedvi.pytree import pytree
+
+F = TypeVar("F")
+
+
+@pytree
+class ClientLevel:
+    """Clip and noise for the whole change of a factor.
+
+    noise_multiplier: standard deviation of the noise in units of the clip norm.
+    clip_norm: longest change of natural parameters in one release.
+    """
+
+    noise_multiplier: float | Float[Array, ""] = 10.0
+    clip_norm: float | Float[Array, ""] = 1.0
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+        positive("clip_norm", self.clip_norm)
+
+    def protect(self, change: F, noise: Float[Array, " k"]) -> F:
+        """Return the clipped change with its noise; a change that is not finite counts as none."""
+        flat, unravel = ravel_pytree(change)
+        squared = jnp.sum(flat**2)
+        weight = clip_weights(squared, jnp.asarray(self.clip_norm, flat.dtype), squared)
+        clipped = jnp.where(weight > 0, weight * flat, 0)
+        noisy: F = unravel(clipped + self.noise_multiplier * self.clip_norm * noise)
+        return jax.tree.map(_symmetric, noisy)
+
+    def event(self) -> Hashable:
+        """Return what one release did to the client."""
+        return gaussian(float(self.noise_multiplier))
+
+
+def _symmetric(leaf: Array) -> Array:
+    """Make noisy precision matrices symmetric again; vectors stay as they are."""
+    return leaf if leaf.ndim < 2 else 0.5 * (leaf + jnp.swapaxes(leaf, -1, -2))

@@ -1,0 +1,298 @@
+"""The privacy ledger of one data set: everything that was ever released from it, paid before it was drawn.
+
+    plan     settings and how often they may be used; checked against the budget by the accountant, once
+    charge   one use, durably on disk before anything is drawn; a comparison of two whole numbers, no refunds
+
+A ledger belongs to a data set, not to a run: all that is released from the data, training or preprocessing, is composed
+in one account. The entry of a charge is committed and synced before `charge` returns, so that a process that is killed
+at any instant has recorded at least what it released.
+
+Accountants other than `filter` prove epsilon for settings that do not depend on what was released. So plans are made
+before the first charge. Later ones need the accountant `filter`, or a person's word (`independent=True`) that nothing
+released had an influence on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+from collections.abc import Collection, Hashable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from fedvi.checks import one_of, whole
+from fedvi.errors import BudgetClosed, ChosenLate, InputError, LedgerError, LedgerRolledBack, OtherData
+from fedvi.privacy import events, storage, witness
+from fedvi.privacy.book import CHARGE, OPENED, PLAN, WORD, Book, Entry
+from fedvi.privacy.budget import Budget
+from fedvi.privacy.events import CLIENT, EXAMPLE
+from fedvi.privacy.statement import Spent
+
+SCHEMA = """
+PRAGMA application_id = 0x66656476;
+CREATE TABLE entries (
+    number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, chain TEXT NOT NULL
+) STRICT;
+CREATE TRIGGER never_changed BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;
+CREATE TRIGGER never_deleted BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;
+"""
+
+OTHER_DATA, MOVED, ROLLED_BACK, SECOND_LEDGER = "other data", "moved", "rolled back", "second ledger"
+WORDS = (OTHER_DATA, MOVED, ROLLED_BACK, SECOND_LEDGER)
+"""What a person may accept in so many words."""
+
+
+def digest(*arrays: Any) -> str:
+    """Return a digest of the rows of a data set: of their bytes, types, shapes and order."""
+    sha = hashlib.sha256()
+    for array in map(np.ascontiguousarray, arrays):
+        sha.update(f"{array.dtype.str} {array.shape} ".encode())
+        sha.update(array.data)
+    return sha.hexdigest()
+
+
+class Ledger:
+    """An open ledger; use it in a `with` statement. No other process can open it meanwhile."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, book: Book, seen: witness.Witness):
+        self._path, self._connection, self._book, self._witness = path, connection, book, seen
+        self._process, self._file = os.getpid(), os.stat(path).st_ino
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        budget: Budget,
+        data: str,
+        *,
+        unit: str = EXAMPLE,
+        accept: Collection[str] = (),
+    ) -> Ledger:
+        """Make the ledger of a data set.
+
+        data: `digest(x, y)` of its rows.
+        accept: `second ledger` if the data has a ledger already. The two do not know of each other's spending.
+        """
+        path, accepted = Path(path), _accepted(accept)
+        one_of("unit", unit, (EXAMPLE, CLIENT))
+        _check_budget(budget)
+        others = witness.ledgers_of(data)
+        if others and SECOND_LEDGER not in accepted:
+            raise OtherData(
+                f"This data has a ledger already: {', '.join(others)}. Open that one; if it is lost, restore it. To "
+                f"start another, which knows nothing of what was spent, accept {SECOND_LEDGER!r}."
+            )
+        salt, identity = secrets.token_hex(32), secrets.token_hex(16)
+        print_of_data = witness.fingerprint(salt, data)
+        connection = storage.create(path, SCHEMA)
+        seen = witness.Witness.create(identity, path.resolve(), salt, print_of_data)
+        ledger = cls(path, connection, Book(str(path)), seen)
+        ledger._append(
+            OPENED,
+            {
+                "ledger": identity,
+                "salt": salt,
+                "fingerprint": print_of_data,
+                "unit": unit,
+                "budget": {"epsilon": budget.epsilon, "delta": budget.delta, "accountant": budget.accountant},
+            },
+        )
+        if others:
+            caveat = "the data had a ledger before this one, whose spending is not counted here"
+            ledger._append(WORD, {"accepted": SECOND_LEDGER, "caveat": caveat})
+        return ledger
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], data: str, *, accept: Collection[str] = ()) -> Ledger:
+        """Open the ledger of a data set.
+
+        data: `digest(x, y)` of its rows.
+        accept: what a person accepts in so many words, each of which is recorded: `other data` if the data changed,
+        `moved` if the ledger comes from another machine, `rolled back` if an older copy took its place.
+        """
+        path, accepted = Path(path), _accepted(accept)
+        connection = storage.lock(path)
+        seen: witness.Witness | None = None
+        try:
+            book = _read(connection, path)
+            opening = book.entries[0].body
+            words: list[dict[str, Any]] = []
+            print_of_data = witness.fingerprint(opening["salt"], data)
+            if print_of_data != book.fingerprint:
+                if OTHER_DATA not in accepted:
+                    raise OtherData(
+                        f"Ledger {path} belongs to other data. Open it with the rows that it was made for, in the same "
+                        f"order; if the data changed, accept {OTHER_DATA!r}."
+                    )
+                words.append({"accepted": OTHER_DATA, "fingerprint": print_of_data})
+            seen = witness.Witness.open(opening["ledger"])
+            if seen is None:
+                if MOVED not in accepted:
+                    raise LedgerRolledBack(
+                        f"Ledger {path} is not known on this machine, so that nobody can tell whether it is the newest "
+                        f"copy. If you brought it here and it is, accept {MOVED!r}."
+                    )
+                seen = witness.Witness.create(opening["ledger"], path.resolve(), opening["salt"], book.fingerprint)
+                words.append({"accepted": MOVED})
+            missing = seen.saw_more_than(book)
+            if missing is not None:
+                if ROLLED_BACK not in accepted:
+                    raise LedgerRolledBack(
+                        f"Ledger {path} was rolled back: it lacks entry {missing}, which existed. Restore the newest "
+                        f"copy. To go on without what is lost, accept {ROLLED_BACK!r}; no statement of this ledger "
+                        "will be a guarantee."
+                    )
+                caveat = f"the ledger was rolled back from entry {missing} to entry {book.head.number}"
+                words.append({"accepted": ROLLED_BACK, "caveat": caveat})
+            ledger = cls(path, connection, book, seen)
+            for word in words:
+                ledger._append(WORD, word)
+            seen.see(book.head)
+            seen.belongs_to(print_of_data)
+            return ledger
+        except BaseException:
+            connection.close()
+            if seen is not None:
+                seen.close()
+            raise
+
+    @property
+    def book(self) -> Book:
+        """What the ledger holds."""
+        return self._book
+
+    @property
+    def spent(self) -> Spent:
+        """What the data has paid so far."""
+        return self._book.spent
+
+    def remaining(self, event: Hashable) -> int:
+        """Return how often the event may still happen."""
+        return self._book.remaining(event)
+
+    def plan(
+        self,
+        event: Hashable,
+        updates: int | None = None,
+        purpose: str = "training",
+        *,
+        independent: bool = False,
+    ) -> int:
+        """Plan that the event may happen so many times more, and return how often it may.
+
+        updates: None for as many as the budget admits beside the other plans. Planning an event again without a number
+        changes nothing.
+        independent: a person's word that nothing released from this data had an influence on these settings. Plans made
+        before are given up, as far as they were not used.
+        """
+        if updates is None and event in self._book.planned:
+            return self.remaining(event)
+        anew = bool(self._book.charged)
+        if anew and self._book.budget.accountant != "filter" and not independent:
+            released, accountant = sum(self._book.charged.values()), self._book.budget.accountant
+            raise ChosenLate(
+                f"{released} releases were made under the plans of {self._path}, and accountant {accountant!r} covers "
+                "only settings that were fixed before them. If nothing that was released had an influence on the new "
+                "ones, say independent=True; otherwise use accountant 'filter'."
+            )
+        already = self._book.charged if anew else self._book.planned
+        most = self._book.budget.most_updates(event, already)
+        wanted = most if updates is None else updates
+        whole("updates", wanted, 0 if updates is None else 1)
+        if wanted > most or wanted == 0:
+            raise BudgetClosed(self._closed(event, max(wanted, 1), already))
+        self._append(PLAN, {"event": events.to_json(event), "updates": wanted, "purpose": purpose, "anew": anew})
+        return self.remaining(event)
+
+    def charge(self, event: Hashable, purpose: str = "training") -> int:
+        """Pay for one use of a planned event, durably, and return the entry's number; or raise `BudgetClosed`."""
+        if self.remaining(event) <= 0:
+            if event not in self._book.planned:
+                raise LedgerError(f"Expected a planned event, got {event!r}. Use ledger.plan(event) first.")
+            raise BudgetClosed(self._closed(event, 1, self._book.charged))
+        self._append(CHARGE, {"event": events.to_json(event), "purpose": purpose})
+        return self._book.head.number
+
+    def close(self) -> None:
+        """Let others open the ledger."""
+        self._connection.close()
+        self._witness.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _closed(self, event: Hashable, updates: int, already: dict[Any, int]) -> str:
+        budget = self._book.budget
+        total = {**already, event: already.get(event, 0) + updates}
+        which = f"Update {total[event]}" if updates == 1 else f"{updates} updates"
+        return (
+            f"{which} would spend eps={budget.spent(total):.4g} of {budget.epsilon:g}"
+            f"{' beside what is planned' if already is self._book.planned and already else ''}: budget closed."
+        )
+
+    def _append(self, kind: str, body: dict[str, Any]) -> None:
+        """Write an entry, sync it, tell the witness; only then does it count here."""
+        self._require_own()
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        entry = self._book.following(now, kind, body)
+        with storage.explained(self._path):
+            self._connection.execute(
+                "INSERT INTO entries VALUES (?, ?, ?, ?, ?)",
+                (entry.number, entry.time, entry.kind, json.dumps(entry.body), entry.chain),
+            )
+        self._book.append(entry)
+        self._witness.see(entry)
+
+    def _require_own(self) -> None:
+        if os.getpid() != self._process:
+            raise LedgerError(f"Ledger {self._path} was opened by another process. Open it where it is used.")
+        with contextlib.suppress(OSError):
+            if os.stat(self._path).st_ino == self._file:
+                return
+        raise LedgerError(f"Ledger {self._path} was moved, replaced or deleted while it was open. Restore it.")
+
+
+def read(path: str | os.PathLike[str]) -> Book:
+    """Read a ledger without opening it; works while another process has it open."""
+    connection = storage.look(Path(path))
+    with contextlib.closing(connection):
+        return _read(connection, Path(path))
+
+
+def _read(connection: sqlite3.Connection, path: Path) -> Book:
+    def entries() -> Iterator[Entry]:
+        for number, time, kind, body, chain in connection.execute("SELECT * FROM entries ORDER BY number"):
+            yield Entry(number, time, kind, json.loads(body), chain)
+
+    with storage.explained(path):
+        try:
+            return Book.read(entries(), str(path))
+        except (ValueError, sqlite3.OperationalError) as error:
+            raise sqlite3.DatabaseError(f"no readable entries ({error})") from error
+
+
+def _check_budget(budget: Budget) -> None:
+    if not isinstance(budget, Budget) or budget.caveat:
+        raise InputError(f"Expected a budget that is a guarantee, got {budget!r}.")
+    if not isinstance(budget.delta, float):
+        raise InputError(f"Expected delta as a number, got {budget.delta!r}. Use budget.fixed(rows).")
+
+
+def _accepted(accept: Collection[str]) -> set[str]:
+    words = {accept} if isinstance(accept, str) else set(accept)
+    for word in words:
+        one_of("accept", word, WORDS)
+    return words

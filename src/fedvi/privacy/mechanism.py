@@ -1,0 +1,216 @@
+"""Mechanisms: how a step of the local optimiser gets to see the rows, and what that costs.
+
+    sum_i clip(g_i, C) + C noise_multiplier N(0, I)        over a batch of rows drawn by the mechanism
+
+One object binds sampling, clipping, noise and event, so that the code and its accounting cannot disagree: the noise is
+scaled by the same C that the rows were clipped to, and the event names the same sampling that `draw` does.
+
+Unit of privacy: one row of one client. Neighbouring data sets: one has one row more than the other. The number of rows
+is public: it sets the sampling rate, and sums are scaled by it, never by what a batch happened to hold. An empty batch
+still gets noise. Everything after the sum is post-processing.
+
+Nothing here is random: rows and standard normals are drawn before (`draw`) and handed in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from typing import Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from fedvi.checks import in_range, one_of, positive, whole
+from fedvi.models import Model
+from fedvi.privacy.events import gaussian, padded_poisson_gaussian, poisson_gaussian
+from fedvi.privacy.sampling import all_rows, padded, poisson_capacity, poisson_sample
+from fedvi.pytree import pytree, static
+
+C = TypeVar("C")
+
+
+@pytree
+class Batch:
+    """What one step of one update gets.
+
+    mask: 1 for rows that count, 0 for padding.
+    scale: weight of the likelihood of each row of a batch; public.
+    total: `scale` times the expected number of rows in a batch; public.
+    model_noise, privacy_noise: standard normals.
+    """
+
+    x: Float[Array, "capacity ..."]
+    y: Float[Array, "capacity ..."]
+    mask: Float[Array, " capacity"]
+    scale: Float[Array, ""]
+    total: Float[Array, ""]
+    model_noise: Float[Array, ...]
+    privacy_noise: Float[Array, " n"]
+
+
+class Mechanism(Protocol):
+    """Draws the rows of each step and turns them into a gradient; a private one adds noise and says what it cost."""
+
+    def batch_size(self, rows: int) -> int:
+        """Return the (expected) number of rows in a batch of a client with so many rows."""
+
+    def capacity(self, rows: int) -> int:
+        """Return the number of rows that a batch needs room for."""
+
+    def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return row numbers and mask, each of shape (batches, capacity).
+
+        Step k uses batch `k % batches`, so that a batch that is the same in every step is stored once.
+        """
+
+    def noise_size(self, coordinates: int) -> int:
+        """Return how many standard normals a step needs in which q has so many coordinates."""
+
+    def gradient(self, model: Model, q: C, batch: Batch, prior_gradient: C) -> C:
+        """Return the gradient of the local negative ELBO in the coordinates q.
+
+        prior_gradient: that of its part without data.
+        """
+
+    def event(self, rows: int, steps: int) -> Hashable:
+        """Return what so many steps did to so many rows: a dp-accounting event, or `NOT_PRIVATE`."""
+
+    @property
+    def caveat(self) -> str:
+        """What keeps the event from being a guarantee; empty if nothing does."""
+
+
+class GaussianMechanism:
+    """What the Gaussian mechanisms have in common: clip every row's gradient, sum, add noise.
+
+    clips `likelihood`: the gradient of a row's expected log-likelihood is clipped to `clip_norm`; the KL part of the
+        objective has nothing to do with the rows, and enters exactly.
+    clips `loss`: as in the paper, a row's share of the whole loss is clipped, scaled to all rows,
+        `-(N/L) E_q[log p(y_i | x_i, w)] + (1/L) KL`, with L the batch size; clip_norm is about N/L times larger.
+    """
+
+    noise_multiplier: float | Float[Array, ""]
+    clip_norm: float | Float[Array, ""]
+    clips: str
+    caveat = ""
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+        positive("clip_norm", self.clip_norm)
+        one_of("clips", self.clips, ("likelihood", "loss"))
+
+    def noise_size(self, coordinates: int) -> int:
+        """One per coordinate of q."""
+        return coordinates
+
+    def gradient(self, model: Model, q: C, batch: Batch, prior_gradient: C) -> C:
+        """Return the private gradient of the negative ELBO."""
+        if self.clips == "likelihood":
+            noisy = self.noisy_sum(model, q, batch, jnp.asarray(self.clip_norm, batch.scale.dtype), None)
+            return jax.tree.map(lambda prior, likelihood: prior - batch.scale * likelihood, prior_gradient, noisy)
+        # clip(scale (g - k), C) = scale clip(g - k, C / scale), with the share k = KL' / (L scale) of one row
+        share = jax.tree.map(lambda leaf: leaf / batch.total, prior_gradient)
+        noisy = self.noisy_sum(model, q, batch, self.clip_norm / batch.scale, share)
+        return jax.tree.map(lambda leaf: -batch.scale * leaf, noisy)
+
+    def noisy_sum(self, model: Model, q: C, batch: Batch, clip_norm: Float[Array, ""], offset: C | None) -> C:
+        """Return the sum of clipped gradients with its noise: the only place where rows and noise meet.
+
+        One row more or less moves the sum by at most clip_norm; the noise is `noise_multiplier` times that.
+        """
+        clipped = model.clipped_gradient(q, batch.x, batch.y, batch.mask, batch.model_noise, clip_norm, offset)
+        total, unravel = ravel_pytree(clipped)
+        noisy: C = unravel(total + self.noise_multiplier * clip_norm * batch.privacy_noise)
+        return noisy
+
+
+@pytree
+class PoissonGaussian(GaussianMechanism):
+    """Every row is in a batch independently with probability L/N, `L = max(minimum, ceil(fraction N))`.
+
+    noise_multiplier: standard deviation of the noise in units of the clip norm.
+    clip_norm: longest gradient that a row may contribute.
+    fraction, minimum: the expected batch size L, from the public number of rows N.
+    clips: `likelihood`, or `loss` as in the paper.
+    overflow: batches have room for so many rows that a larger one is drawn with at most this probability. Then a random
+        subset is used; the event says so, and accountants charge for it.
+    """
+
+    noise_multiplier: float | Float[Array, ""] = 5.0
+    clip_norm: float | Float[Array, ""] = 1.5
+    fraction: float = static(default=0.02)
+    minimum: int = static(default=20)
+    clips: str = static(default="likelihood")
+    overflow: float = static(default=1e-9)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("minimum", self.minimum, 1)
+        in_range("fraction", self.fraction, 0, 1)
+        in_range("overflow", self.overflow, 0, 1)
+
+    def batch_size(self, rows: int) -> int:
+        """Return the expected number of rows in a batch."""
+        return min(rows, max(self.minimum, math.ceil(self.fraction * rows)))
+
+    def sampling_rate(self, rows: int) -> float:
+        """Return the probability with which each row is in a batch."""
+        return self.batch_size(rows) / rows
+
+    def capacity(self, rows: int) -> int:
+        """Return the number of rows that a batch has room for."""
+        return poisson_capacity(rows, self.sampling_rate(rows), self.overflow)
+
+    def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return one batch per step; of a batch beyond the client's own capacity, a random subset."""
+        step, row = poisson_sample(rng, rows, self.sampling_rate(rows), steps)
+        room = self.capacity(rows)
+        for long in np.flatnonzero(np.bincount(step, minlength=steps) > room):
+            surplus = rng.permutation(np.flatnonzero(step == long))[room:]
+            step, row = np.delete(step, surplus), np.delete(row, surplus)
+        return padded(step, row, steps, capacity)
+
+    def event(self, rows: int, steps: int) -> Hashable:
+        """Return the event of `steps` batches; of two neighbouring data sets the larger may have one row more."""
+        noise, rate, room = float(self.noise_multiplier), self.sampling_rate(rows), self.capacity(rows)
+        if room >= rows:
+            return poisson_gaussian(noise, rate, steps)
+        return padded_poisson_gaussian(noise, rate, rows + 1, room, steps)
+
+
+@pytree
+class FullBatchGaussian(GaussianMechanism):
+    """All rows in every step: the plain Gaussian mechanism, without sampling.
+
+    Costs as much privacy as many sampled steps with less noise, and more computing; its accounting is exact.
+    """
+
+    noise_multiplier: float | Float[Array, ""] = 30.0
+    clip_norm: float | Float[Array, ""] = 1.5
+    clips: str = static(default="likelihood")
+
+    def batch_size(self, rows: int) -> int:
+        """Return the number of rows."""
+        return rows
+
+    def capacity(self, rows: int) -> int:
+        """Return the number of rows."""
+        return rows
+
+    def draw(
+        self,
+        rng: np.random.Generator,  # noqa: ARG002 - nothing is random here
+        rows: int,
+        steps: int,  # noqa: ARG002
+        capacity: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return one batch for all steps."""
+        return all_rows(rows, capacity)
+
+    def event(self, rows: int, steps: int) -> Hashable:  # noqa: ARG002 - the same for any number of rows
+        """Return the event of `steps` sums over all rows."""
+        return gaussian(float(self.noise_multiplier), steps)

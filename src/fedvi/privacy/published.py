@@ -1,0 +1,68 @@
+"""How the DP-PVI paper's published runs accounted for privacy, to compare with them. **Not a guarantee.**
+
+Two things in them are not proven: a client stopped after its budget was exceeded, and batches of fixed size were
+accounted as if every row had been drawn independently. Both are rebuilt here under names that say so. Ledgers refuse
+them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from fedvi.checks import in_range, whole
+from fedvi.privacy.budget import Budget
+from fedvi.privacy.events import poisson_gaussian
+from fedvi.privacy.mechanism import GaussianMechanism
+from fedvi.privacy.sampling import fixed_size
+from fedvi.pytree import pytree, static
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedRule(Budget):
+    """The paper's stopping rule: updates go on until one has exceeded epsilon. Not a guarantee."""
+
+    accountant: str = "moments"
+    caveat = "the client stops after its epsilon was exceeded, as in the paper"
+
+    def most_updates(self, event: Hashable, already: Mapping[Any, int] | None = None) -> int:
+        """Return one more than the budget admits."""
+        return super().most_updates(event, already) + 1
+
+
+@pytree
+class FixedSizeGaussian(GaussianMechanism):
+    """Batches of fixed size without replacement, accounted as Poisson sampling. Not a guarantee."""
+
+    noise_multiplier: float | Float[Array, ""] = 5.0
+    clip_norm: float | Float[Array, ""] = 75.0
+    fraction: float = static(default=0.02)
+    minimum: int = static(default=20)
+    clips: str = static(default="loss")
+    caveat = "batches of fixed size are accounted as Poisson sampling, as in the paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("minimum", self.minimum, 1)
+        in_range("fraction", self.fraction, 0, 1)
+
+    def batch_size(self, rows: int) -> int:
+        """Return the number of rows in a batch."""
+        return min(rows, max(self.minimum, math.ceil(self.fraction * rows)))
+
+    def capacity(self, rows: int) -> int:
+        """Return the number of rows in a batch."""
+        return self.batch_size(rows)
+
+    def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return one batch per step."""
+        return fixed_size(rng, rows, self.batch_size(rows), steps, capacity)
+
+    def event(self, rows: int, steps: int) -> Hashable:
+        """Return the event that the paper claims."""
+        return poisson_gaussian(float(self.noise_multiplier), self.batch_size(rows) / rows, steps)

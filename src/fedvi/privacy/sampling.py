@@ -1,0 +1,65 @@
+"""Drawing rows: which rows are in the batch of each step, as row numbers and mask of one static shape.
+
+Padding repeats a row that was drawn, and is masked.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+
+def all_rows(rows: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return row numbers and mask of one batch of all rows."""
+    index = np.arange(capacity, dtype=np.int32)[None]
+    return np.where(index < rows, index, 0).astype(np.int32), index < rows
+
+
+def poisson_sample(rng: np.random.Generator, rows: int, rate: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return all pairs (step, row) that were drawn, in order, each independently with probability `rate`.
+
+    All steps together are one long series of coin flips; the gaps between heads are geometric, and only those are
+    drawn.
+    """
+    flips = rows * steps
+    heads, last = [np.zeros(0, np.int64)], -1
+    while last < flips:
+        expected = (flips - last) * rate
+        heads.append(last + np.cumsum(rng.geometric(rate, int(expected + 4 * math.sqrt(expected) + 16))))
+        last = int(heads[-1][-1])
+    drawn = np.concatenate(heads)
+    step, row = np.divmod(drawn[drawn < flips], rows)
+    return step, row
+
+
+def padded(step: np.ndarray, row: np.ndarray, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs (step, row), ordered by step, as row numbers and mask of shape (steps, capacity)."""
+    sizes = np.bincount(step, minlength=steps)
+    place = np.arange(len(step)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    index = np.zeros((steps, capacity), np.int32)
+    index[step, place] = row
+    mask = np.arange(capacity)[None] < sizes[:, None]
+    return np.where(mask, index, index[:, :1]), mask
+
+
+def fixed_size(
+    rng: np.random.Generator, rows: int, size: int, steps: int, capacity: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return one batch per step of `size` rows without replacement."""
+    batches = np.empty((steps, capacity), np.int32)
+    for batch in batches:
+        batch[:size] = rng.choice(rows, size, replace=False, shuffle=False)
+    batches[:, size:] = batches[:, :1]
+    return batches, np.broadcast_to(np.arange(capacity) < size, batches.shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def poisson_capacity(rows: int, rate: float, overflow: float) -> int:
+    """Return the least size that a batch of rows + 1 rows exceeds with at most probability `overflow`, or all rows."""
+    from scipy.stats import binom  # takes longer to import than all of fedvi
+
+    if rate == 1 or overflow == 0:
+        return rows
+    return min(rows, int(binom.isf(overflow, rows + 1, rate)))

@@ -1,0 +1,102 @@
+"""What was promised and what was spent, for people to read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fedvi.privacy import accounting
+from fedvi.privacy.accounting import ADD_OR_REMOVE, SUBSTITUTE
+from fedvi.privacy.budget import Budget
+from fedvi.privacy.events import EXAMPLE, describe
+
+SIMULATION = "simulation: seeded noise, not private"
+"""What every artefact of a simulation says."""
+
+ACCOUNTED_BY = {
+    "pld": "privacy loss distributions",
+    "rdp": "Rényi differential privacy",
+    "moments": "the moments accountant with orders 1 to 32",
+    "filter": "a Rényi filter of one fixed order, valid for settings chosen along the way",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """What one client has spent: epsilon, with everything without which the number means nothing.
+
+    epsilon_max: of the client's budget; None if it had none.
+    epsilon_substitute: the epsilon of the same events if one unit is exchanged for another; None if the accountant is a
+        filter, which knows only adding and removing.
+    unit: what is protected: an `example`, or the whole `client`.
+    caveats: what keeps this from being a guarantee.
+    """
+
+    events: tuple[tuple[Any, int], ...]
+    updates: int
+    epsilon: float
+    epsilon_max: float | None
+    epsilon_substitute: float | None
+    delta: float
+    unit: str
+    accountant: str
+    caveats: tuple[str, ...] = ()
+    relation: str = ADD_OR_REMOVE
+
+    @classmethod
+    def of(
+        cls,
+        events: Mapping[Any, int],
+        budget: Budget,
+        unit: str,
+        *,
+        limited: bool = True,
+        caveats: tuple[str, ...] = (),
+    ) -> Spent:
+        """Return what these events have spent of a budget; without `limited` the budget only says how to account."""
+        delta = float(budget.delta)
+        return cls(
+            events=tuple(events.items()),
+            updates=sum(events.values()),
+            epsilon=budget.spent(events),
+            epsilon_max=budget.epsilon if limited else None,
+            epsilon_substitute=None
+            if budget.accountant == "filter"
+            else accounting.epsilon(events, delta, "pld", SUBSTITUTE),
+            delta=delta,
+            unit=unit,
+            accountant=budget.accountant,
+            caveats=caveats,
+        )
+
+    def statement(self, holder: str) -> str:
+        """Return the promise in plain words; `holder` names whose data it is about."""
+        unit = "one example (row)" if self.unit == EXAMPLE else "everything that the client holds"
+        one = "one example" if self.unit == EXAMPLE else "the client"
+        spent = _shown(self.epsilon)
+        exchanged = (
+            []
+            if self.epsilon_substitute is None
+            else [f"  Epsilon {_shown(self.epsilon_substitute)} if {one} is exchanged for another."]
+        )
+        limit = "" if self.epsilon_max is None else f" (at most {self.epsilon_max:g} was allowed)"
+        done = [f"  - {count} x: {describe(event)}" for event, count in self.events if count]
+        return "\n".join(
+            [
+                f"Privacy of {holder}",
+                f"  Protected: {unit}. Whoever sees everything that was released can hardly tell whether {one} was",
+                "  there, whatever else they know.",
+                f"  Spent: epsilon {spent} at delta {self.delta:g}{limit}, if {one} is added or removed.",
+                *exchanged,
+                f"  Accounted by {ACCOUNTED_BY[self.accountant]}.",
+                "  Released:" if done else "  Released: nothing.",
+                *done,
+                *(f"  NOT A GUARANTEE: {caveat}." for caveat in self.caveats),
+            ]
+        )
+
+
+def _shown(epsilon: float) -> str:
+    """Return epsilon to four digits, rounded up, as a promise must be."""
+    return "0" if epsilon == 0 else f"{-(-epsilon * 1e4 // 1) / 1e4:.4f}"

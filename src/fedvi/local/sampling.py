@@ -10,6 +10,7 @@ NumPy's protocol serves as well.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Hashable
 from typing import TypeVar
@@ -28,14 +29,14 @@ from fedvi.pytree import pytree, static
 C = TypeVar("C")
 
 
-class WithoutPrivacy:
+class WithoutPrivacy(abc.ABC):
     """What mechanisms without privacy have in common: the plain gradient of the scaled sum over the batch."""
 
     caveat = ""
 
+    @abc.abstractmethod
     def batch_size(self, rows: int) -> int:
         """Return the number of rows in a batch."""
-        raise NotImplementedError
 
     def capacity(self, rows: int) -> int:
         """Return the number of rows in a batch."""

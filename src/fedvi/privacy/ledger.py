@@ -272,6 +272,16 @@ def read(path: str | os.PathLike[str]) -> Book:
         return _read(connection, Path(path))
 
 
+def verify_witness(book: Book) -> str:
+    """Say whether the witness on this machine has seen nothing newer than the book, or raise `LedgerRolledBack`."""
+    missing = witness.newest_missing(book)
+    if missing is not None:
+        raise LedgerRolledBack(f"Ledger {book.where} lacks entry {missing}, which its witness saw: an older copy.")
+    if not witness.exists(book):
+        return "No witness on this machine: whether this is the newest copy cannot be told here."
+    return "The witness on this machine has seen nothing newer."
+
+
 def _read(connection: sqlite3.Connection, path: Path) -> Book:
     def entries() -> Iterator[Entry]:
         for number, time, kind, body, chain in connection.execute("SELECT * FROM entries ORDER BY number"):

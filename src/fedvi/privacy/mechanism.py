@@ -14,6 +14,7 @@ Nothing here is random: rows and standard normals are drawn before (`draw`) and 
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Hashable
 from typing import Protocol, TypeVar
@@ -84,7 +85,7 @@ class Mechanism(Protocol):
         """What keeps the event from being a guarantee; empty if nothing does."""
 
 
-class GaussianMechanism:
+class GaussianMechanism(abc.ABC):
     """What the Gaussian mechanisms have in common: clip every row's gradient, sum, add noise.
 
     clips `likelihood`: the gradient of a row's expected log-likelihood is clipped to `clip_norm`; the KL part of the
@@ -102,6 +103,10 @@ class GaussianMechanism:
         positive("noise_multiplier", self.noise_multiplier)
         positive("clip_norm", self.clip_norm)
         one_of("clips", self.clips, ("likelihood", "loss"))
+
+    @abc.abstractmethod
+    def batch_size(self, rows: int) -> int:
+        """Return the (expected) number of rows in a batch."""
 
     def noise_size(self, coordinates: int) -> int:
         """One per coordinate of q."""

@@ -10,6 +10,7 @@ What a witness cannot notice: ledger and witness both being set back, such as by
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -70,10 +71,7 @@ class Witness:
     def saw_more_than(self, book: Book) -> int | None:
         """Return the number of an entry that the witness saw and the book lacks, or None."""
         with storage.explained(self.path):
-            number, chain = self._connection.execute("SELECT number, chain FROM head").fetchone()
-        if number >= 0 and (number >= len(book.entries) or book.entries[number].chain != chain):
-            return int(number)
-        return None
+            return _missing(self._connection, book)
 
     def see(self, entry: Entry) -> None:
         """Remember the newest entry."""
@@ -88,6 +86,27 @@ class Witness:
     def close(self) -> None:
         """Unlock."""
         self._connection.close()
+
+
+def exists(book: Book) -> bool:
+    """Tell whether the book's ledger has a witness here."""
+    return _path(book.entries[0].body["ledger"]).exists()
+
+
+def newest_missing(book: Book) -> int | None:
+    """Return the number of an entry that the witness here saw and the book lacks, or None."""
+    if not exists(book):
+        return None
+    path = _path(book.entries[0].body["ledger"])
+    with contextlib.closing(storage.look(path)) as connection, storage.explained(path):
+        return _missing(connection, book)
+
+
+def _missing(connection: sqlite3.Connection, book: Book) -> int | None:
+    number, chain = connection.execute("SELECT number, chain FROM head").fetchone()
+    if number >= 0 and (number >= len(book.entries) or book.entries[number].chain != chain):
+        return int(number)
+    return None
 
 
 def ledgers_of(digest: str) -> list[str]:

@@ -1,0 +1,86 @@
+"""`fedvi budget`: plan what a privacy budget buys."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedvi.errors import InputError
+
+if TYPE_CHECKING:
+    from fedvi.privacy import Plan
+
+
+def budget(
+    eps: Annotated[float | None, typer.Option("--eps", help="Epsilon that must never be exceeded.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta. Default: the rule 10^floor(log10(1/ROWS)).")] = None,
+    rows: Annotated[int | None, typer.Option(help="Rows of the client, for the default of --delta.")] = None,
+    sampling_rate: Annotated[
+        float, typer.Option(help="Probability with which a row is in the batch of a step; 1 for all rows.")
+    ] = 0.02,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Standard deviation of the noise, in clip norms.")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Private steps per update.")] = 25,
+    updates: Annotated[int | None, typer.Option(help="Updates that the client makes.")] = None,
+    accountant: Annotated[str, typer.Option(help="pld, rdp, moments (as in the paper), or filter.")] = "pld",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Plan a privacy budget: give two of --eps, --noise-multiplier and --updates, and the third is found.
+
+    Example: fedvi budget --eps 0.5 --delta 1e-4 --sampling-rate 0.02 --noise-multiplier 5 --steps 25
+    """
+    from fedvi.privacy import Budget, calibrate
+
+    if delta is None:
+        if rows is None:
+            raise InputError("Expected --delta, or --rows to find it by, got neither.")
+        delta = Budget(1.0).delta_for(rows)
+    plan = calibrate(
+        epsilon=eps,
+        delta=delta,
+        sampling_rate=sampling_rate,
+        steps=steps,
+        updates=updates,
+        noise_multiplier=noise_multiplier,
+        accountant=accountant,
+    )
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(plan)))
+    else:
+        _show(plan, eps)
+
+
+def _show(plan: Plan, wanted: float | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedvi.privacy.statement import ACCOUNTED_BY
+
+    table = Table(title="Privacy budget", show_header=False)
+    rows = {
+        "updates": f"{plan.updates}",
+        "noise multiplier": f"{plan.noise_multiplier:g} clip norms",
+        "sampling rate": f"{plan.sampling_rate:g}",
+        "steps per update": f"{plan.steps}",
+        "delta": f"{plan.delta:g}",
+        "epsilon, one example added or removed": f"{plan.epsilon:.4f}" + ("" if wanted is None else f" of {wanted:g}"),
+        "epsilon, one example exchanged": f"{plan.epsilon_substitute:.4f}",
+        "accountant": f"{plan.accountant} ({ACCOUNTED_BY[plan.accountant]})",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console = Console()
+    console.print(table)
+    if plan.updates == 0:
+        console.print("Not a single update fits this budget: use more noise, fewer steps or a larger epsilon.")
+        return
+    factor = 2.718281828 ** min(plan.epsilon, 20)
+    console.print(
+        f"What it means: after {plan.updates} updates, and except with a chance of about {plan.delta:g}, whatever "
+        f"somebody concludes from all that the client sent is at most {factor:.3g} times as likely with any one of its "
+        "rows as without it."
+    )

@@ -1,0 +1,97 @@
+"""`fedvi ledger`: look at the privacy ledger of a data set."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedvi.privacy.book import Book, Entry
+
+app = typer.Typer(
+    help="Look at the privacy ledger of a data set: what was planned, what was spent.", no_args_is_help=True
+)
+
+File = Annotated[Path, typer.Argument(help="The ledger.")]
+
+
+@app.command()
+def show(
+    path: File,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, for export.")] = False,
+    last: Annotated[int, typer.Option(help="How many of the last entries to show.")] = 10,
+) -> None:
+    """Show budget, spending and the last entries. Works while a client has the ledger open."""
+    from fedvi.privacy.ledger import read
+
+    book = read(path)
+    if as_json:
+        typer.echo(json.dumps(export(book), indent=1))
+    else:
+        _show(book, last)
+
+
+@app.command()
+def statement(path: File) -> None:
+    """Print the privacy statement in plain words."""
+    from fedvi.privacy.ledger import read
+
+    typer.echo(read(path).spent.statement(f"the data of ledger {path.name}"))
+
+
+@app.command()
+def verify(path: File) -> None:
+    """Check the file, its chain, and that its witness on this machine has seen nothing newer."""
+    from fedvi.privacy.ledger import read, verify_witness
+
+    book = read(path)
+    typer.echo(f"{path}: {len(book.entries)} entries, chain unbroken.")
+    typer.echo(verify_witness(book))
+
+
+def export(book: Book) -> dict[str, Any]:
+    """Return the whole ledger as plain values, but for the key of the data's fingerprint."""
+    from fedvi.privacy.events import to_json
+
+    spent = dataclasses.asdict(dataclasses.replace(book.spent, events=()))
+    spent["events"] = [{**to_json(event), "count": count} for event, count in book.charged.items()]
+    return {
+        "budget": dataclasses.asdict(book.budget),
+        "unit": book.unit,
+        "spent": spent,
+        "planned": [{**to_json(event), "count": count} for event, count in book.planned.items()],
+        "entries": [_without_key(entry) for entry in book.entries],
+    }
+
+
+def _without_key(entry: Entry) -> dict[str, Any]:
+    fields = dataclasses.asdict(entry)
+    fields["body"].pop("salt", None)
+    return fields
+
+
+def _show(book: Book, last: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedvi.privacy.events import describe, from_json
+
+    console = Console()
+    console.print(book.spent.statement(f"the data of ledger {Path(book.where).name}"), highlight=False)
+    for event, count in book.planned.items():
+        left = book.remaining(event)
+        console.print(f"  Planned: {count} x {describe(event)}; {left} left", highlight=False)
+    table = Table(title=f"The last of {len(book.entries)} entries")
+    for column in ("number", "time", "kind", "what"):
+        table.add_column(column)
+    for entry in book.entries[-last:] if last > 0 else []:
+        what = entry.body.get("purpose") or entry.body.get("accepted") or f"ledger {entry.body['ledger']}"
+        if "event" in entry.body:
+            times = f"{entry.body['updates']} x " if "updates" in entry.body else ""
+            what = f"{what}: {times}{describe(from_json(entry.body['event']))}"
+        table.add_row(str(entry.number), entry.time, entry.kind, what)
+    console.print(table)

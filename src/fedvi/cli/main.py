@@ -1,0 +1,55 @@
+"""The `fedvi` command.
+
+Exit codes: 0 for success, 1 if what was asked could not be done or an audit failed, 2 for wrong usage, 130 for Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fedvi import __version__
+from fedvi.cli.audit import audit
+from fedvi.cli.budget import budget
+from fedvi.cli.ledger import app as ledger
+from fedvi.errors import FedviError, InputError
+
+app = typer.Typer(
+    help="Federated, differentially private Bayesian learning by partitioned variational inference.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(budget)
+app.add_typer(ledger, name="ledger")
+app.command()(audit)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedvi {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Federated, differentially private Bayesian learning by partitioned variational inference."""
+
+
+def main() -> None:
+    """Run the command line; errors that fedvi raises on purpose are one line, not a traceback."""
+    try:
+        app()
+    except FedviError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted.", err=True)
+        sys.exit(130)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import pytest
@@ -19,3 +20,11 @@ def x64(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Run the test in both precisions."""
     with jax.enable_x64(request.param):
         yield request.param
+
+
+@pytest.fixture(autouse=True)
+def state_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the witnesses of ledgers away from the user's own."""
+    path = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("FEDVI_STATE_DIR", str(path))
+    return path

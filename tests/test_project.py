@@ -29,6 +29,8 @@ LAYERS = [
     {"local"},
     {"metrics"},
     {"federation"},
+    {"audit"},
+    {"cli"},
 ]
 """Lowest first: a module may import from its own layer and from those below."""
 

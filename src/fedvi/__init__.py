@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedvi.errors import (
+        BudgetClosed,
         FedviError,
         ImproperError,
         InputError,
+        LedgerError,
         ReleaseRefused,
         ResumeError,
         SimulationInterrupted,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         GlobalVI,
         GradientSteps,
         Minibatch,
+        PrivateClient,
         Release,
         adagrad,
     )
@@ -63,7 +66,7 @@ if TYPE_CHECKING:
         MonteCarlo,
         Normal,
     )
-    from fedvi.privacy import Budget, ClientLevel, FullBatchGaussian, PoissonGaussian, calibrate
+    from fedvi.privacy import Budget, ClientLevel, FullBatchGaussian, Ledger, PoissonGaussian, calibrate
 
 __version__ = "0.1.0.dev0"
 
@@ -73,6 +76,7 @@ __all__ = [
     "Asynchronous",
     "Bernoulli",
     "Budget",
+    "BudgetClosed",
     "Categorical",
     "CentralisedVI",
     "Checkpoint",
@@ -94,6 +98,8 @@ __all__ = [
     "History",
     "ImproperError",
     "InputError",
+    "Ledger",
+    "LedgerError",
     "LinearPredictorModel",
     "LinearRegression",
     "LogisticRegression",
@@ -103,6 +109,7 @@ __all__ = [
     "Normal",
     "Paced",
     "PoissonGaussian",
+    "PrivateClient",
     "Release",
     "ReleaseRefused",
     "Result",

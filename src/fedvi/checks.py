@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
+from typing import Any
 
 import jax
 import numpy as np
@@ -39,6 +40,12 @@ def in_range(name: str, value: object, low: float, high: float = math.inf, *, op
 def positive(name: str, value: object) -> None:
     """Raise unless `value` is a positive finite number."""
     in_range(name, value, 0, open_low=True)
+
+
+def one_number(name: str, value: Any) -> None:
+    """Raise unless `value` is a single number; also inside compiled code, where arrays of settings are batched."""
+    if np.ndim(value) != 0:
+        raise InputError(f"Expected one number for {name}, got shape {np.shape(value)}.")
 
 
 def whole(name: str, value: object, low: int, high: int | None = None) -> None:

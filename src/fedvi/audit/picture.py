@@ -15,10 +15,9 @@ def draw_audit(verdict: Verdict, path: str | os.PathLike[str]) -> None:
     """Write the picture; the ending of the path chooses the format."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
-    from scipy.stats import norm
 
     with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(10, 4), layout="constrained")
+        figure = Figure(figsize=(10, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2)
 
         both = np.concatenate([verdict.without, verdict.present])
@@ -31,16 +30,12 @@ def draw_audit(verdict: Verdict, path: str | os.PathLike[str]) -> None:
             ylabel="updates",
             title="What the adversary sees",
         )
-        left.legend(frameon=False)
+        left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, fontsize=9)
 
         rates = np.linspace(1e-4, 1 - 1e-4, 500)
-        right.fill_between(rates, 0, norm.cdf(norm.isf(rates) - verdict.mu_claimed), color="#DDDDDD")
-        right.plot(
-            rates,
-            norm.cdf(norm.isf(rates) - verdict.mu_claimed),
-            color=CLAIM,
-            label=f"the claim, $\\mu$ = {verdict.mu_claimed:.3g}: no adversary below this line",
-        )
+        least, claim = _least_misses(verdict, rates)
+        right.fill_between(rates, 0, least, color="#DDDDDD")
+        right.plot(rates, least, color=CLAIM, label=f"the claim, {claim}: no adversary below this line")
         thresholds = np.linspace(both.min(), both.max(), 400)
         alarms = [float(np.mean(verdict.without > level)) for level in thresholds]
         misses = [float(np.mean(verdict.present <= level)) for level in thresholds]
@@ -52,7 +47,18 @@ def draw_audit(verdict: Verdict, path: str | os.PathLike[str]) -> None:
             ylabel="misses",
             xlim=(0, 1),
             ylim=(0, 1),
-            title=f"Claim {outcome}: $\\mu$ ≥ {verdict.mu_found:.2f} found, {verdict.mu_claimed:.2f} claimed",
+            title=f"Claim {outcome}",
         )
         right.legend(frameon=False, loc="upper right", fontsize=9)
         figure.savefig(path, dpi=150)
+
+
+def _least_misses(verdict: Verdict, alarms: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return the fewest misses that the claim leaves an adversary with so many false alarms, and the claim in words."""
+    from scipy.stats import norm
+
+    if np.isfinite(verdict.mu_claimed):
+        return np.asarray(norm.cdf(norm.isf(alarms) - verdict.mu_claimed)), f"$\\mu$ = {verdict.mu_claimed:.3g}"
+    factor = np.exp(verdict.epsilon_claimed)
+    least = np.maximum(1 - verdict.delta - factor * alarms, (1 - verdict.delta - alarms) / factor)
+    return np.maximum(least, 0), f"$\\epsilon$ = {verdict.epsilon_claimed:.3g}, $\\delta$ = {verdict.delta:g}"

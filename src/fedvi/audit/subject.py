@@ -1,9 +1,9 @@
 """What is audited: an algorithm on the code path that real updates take, with rows that the auditor chooses.
 
-The auditor is the adversary of differential privacy: it picks all rows, a canary among them, and sees everything that
-is private by its noise: every gradient of an update, or, with client-level privacy, every release. It sees gradients
-through an optimiser that records what it is given and moves nothing; the rest is `draw` and `client_step` as sites and
-simulations call them.
+The auditor is the adversary of differential privacy: it picks all rows, a canary among them, and the q that the server
+sends, and it sees everything that is private by its noise: every gradient of an update, or, with client-level privacy,
+every release. It sees gradients through an optimiser that records what it is given and moves nothing; the rest is
+`draw` and `client_step` as sites and simulations call them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jax.flatten_util import ravel_pytree
 from fedvi.data import Site
 from fedvi.errors import InputError
 from fedvi.gaussian import Gaussian, GaussianFamily
-from fedvi.local import Algorithm, Draws, GradientSteps, Public, client_step, draw, init_client
+from fedvi.local import Algorithm, ClientState, Draws, GradientSteps, Public, client_step, draw, init_client
 from fedvi.models import LogisticRegression, Model
 from fedvi.privacy.events import CLIENT
 from fedvi.privacy.mechanism import GaussianMechanism
@@ -36,13 +36,15 @@ class Subject:
     """An algorithm under audit.
 
     generator: makes the randomness of one update; in real use `secure_generator`.
+    family: of q.
     """
 
     algorithm: Algorithm
     generator: Callable[[], np.random.Generator]
+    model: Model = dataclasses.field(default_factory=LogisticRegression)
+    family: type[GaussianFamily] = Gaussian
     rows: int = 40
     dim: int = 4
-    model: Model = dataclasses.field(default_factory=LogisticRegression)
 
     @property
     def event(self) -> Hashable:
@@ -63,6 +65,11 @@ class Subject:
         return found
 
     @property
+    def sampling_rate(self) -> float:
+        """How often a row is said to be in a batch."""
+        return 1.0 if self.whole_client else self.mechanism.batch_size(self.rows) / self.rows
+
+    @property
     def noise_multiplier(self) -> float:
         """Standard deviation of the noise that the event claims, in units of the sensitivity."""
         protection = self.algorithm.client_level or self.mechanism
@@ -73,65 +80,79 @@ class Subject:
         """How far the event says that one unit of privacy may move what is observed."""
         if self.algorithm.client_level is not None:
             return float(self.algorithm.client_level.clip_norm)
-        scale = self.rows / self.mechanism.batch_size(self.rows)
+        scale = 1 / self.sampling_rate
         return float(self.mechanism.clip_norm) * (scale if self.mechanism.clips == "likelihood" else 1.0)
 
-    @functools.cached_property
+    @property
     def prior(self) -> GaussianFamily:
         """A standard normal."""
-        return Gaussian.standard(self.dim)
+        return self.family.standard(self.dim)
 
-    @functools.cached_property
+    @property
+    def factor(self) -> GaussianFamily:
+        """The factor that the client released before: not 1, so that the KL part has a gradient of its own."""
+        half: Any = self.prior**0.5
+        return dataclasses.replace(half, natural_mean=jnp.full(self.dim, 0.8))
+
+    @property
+    def q(self) -> GaussianFamily:
+        """The posterior that the server sends, away from the prior."""
+        return self.prior * self.factor
+
+    @property
     def public(self) -> Public:
         """One client."""
         return Public(self.prior, jnp.asarray(1.0), jnp.asarray(float(self.rows)))
 
-    def present(self, canary: float) -> Site:
-        """Return rows of which one is the canary, along the first feature; the others do not touch that feature."""
-        x = np.random.default_rng(0).normal(size=(self.rows, self.dim))
-        x[:, 0] = 0
-        x[CANARY] = 0
-        x[CANARY, 0] = canary
-        y = np.where(np.arange(self.rows) % 2, 1.0, -1.0)
+    def site(self, canary: np.ndarray, target: float = 1.0, *, alone: bool = False) -> Site:
+        """Return rows of which one is the canary; `alone`, the others are zero and say nothing."""
+        rng = np.random.default_rng(0)
+        x, y = rng.normal(size=(self.rows, self.dim)), np.sign(rng.normal(size=self.rows))
+        x *= not alone
+        x[CANARY], y[CANARY] = canary, target
         return Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(0), jnp.int32(self.rows))
-
-    def absent(self) -> Site:
-        """Return the neighbour: the canary's row, or every row, is zero. Rows of zeros have no gradient at all."""
-        site = self.present(0.0)
-        return dataclasses.replace(site, x=jnp.zeros_like(site.x)) if self.whole_client else site
 
     def draws(self, updates: int) -> Draws:
         """Return the randomness of so many updates, drawn as a client draws it, stacked."""
         drawn = [draw(self.algorithm, self.model, self.prior, self.rows, self.generator()) for _ in range(updates)]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
 
-    def observe(self, site: Site, draws: Draws) -> np.ndarray:
+    def observe(self, site: Site, draws: Draws, *, present: bool = True) -> np.ndarray:
         """Return all that is private in many updates, in units of the sensitivity: (updates, steps, numbers).
 
-        Of gradients the KL part is left out: at the prior, where these updates stay, it is exactly zero.
+        Not `present` is the neighbour: the canary's row is in no batch, or the client sends noise alone.
         """
-        return np.asarray(self._compiled(site, draws), float) / self.sensitivity
+        if not present and not self.whole_client:
+            left = np.asarray(draws.mask) & (np.asarray(draws.rows) != CANARY)
+            draws = dataclasses.replace(draws, mask=left)
+        damping = 1e-30 if self.whole_client and not present else self.algorithm.damping
+        return np.asarray(self._compiled(site, draws, damping), float) / self.sensitivity
 
     @functools.cached_property
-    def _compiled(self) -> Callable[[Site, Draws], jax.Array]:
+    def _compiled(self) -> Callable[[Site, Draws, Any], jax.Array]:
         look = self._release if self.whole_client else self._gradients
-        return jax.jit(lambda site, many: jax.lax.map(lambda one: look(site, one), many, batch_size=64))
 
-    def _gradients(self, site: Site, draws: Draws) -> jax.Array:
+        def all_updates(site: Site, draws: Draws, damping: Any) -> jax.Array:
+            return jax.lax.map(lambda one: look(site, one, damping), draws, batch_size=64)
+
+        return jax.jit(all_updates)
+
+    def _gradients(self, site: Site, draws: Draws, damping: Any) -> jax.Array:
         solver = self.algorithm.solver
         if not isinstance(solver, GradientSteps):
             raise InputError(f"Expected GradientSteps to audit, got {type(solver).__name__}.")
         recording = dataclasses.replace(solver, optimizer=_Recorder(solver.steps))
-        watched: Any = dataclasses.replace(self.algorithm, solver=recording)  # type: ignore[type-var]
-        state = init_client(watched, self.prior)
-        new, _ = client_step(watched, self.model, self.public, self.prior, state, site, draws)
+        new, _ = self._step(site, draws, solver=recording, damping=damping)
         return new.solver[1]
 
-    def _release(self, site: Site, draws: Draws) -> jax.Array:
-        plain: Any = dataclasses.replace(self.algorithm, repair=False)  # type: ignore[type-var]
-        state = init_client(plain, self.prior)
-        _, release = client_step(plain, self.model, self.public, self.prior, state, site, draws)
-        return ravel_pytree(release.factor)[0][None]
+    def _release(self, site: Site, draws: Draws, damping: Any) -> jax.Array:
+        new, _ = self._step(site, draws, repair=False, damping=damping)
+        return ravel_pytree(new.factor / self.factor)[0][None]
+
+    def _step(self, site: Site, draws: Draws, **changes: Any) -> tuple[ClientState, Any]:
+        algorithm: Any = dataclasses.replace(self.algorithm, **changes)  # type: ignore[type-var]
+        state = dataclasses.replace(init_client(algorithm, self.prior), factor=self.factor)
+        return client_step(algorithm, self.model, self.public, self.q, state, site, draws)
 
 
 def silent(draws: Draws) -> Draws:

@@ -2,12 +2,13 @@
 
 Many updates are run with and without the canary. The adversary projects what it sees on the direction in which the
 canary pushes, adds up over the steps, and says 'it was there' above a threshold that is fixed in advance, half way. Its
-errors, with Clopper-Pearson bounds, give a lower bound on the privacy loss of the code as it is:
+errors, with Clopper-Pearson bounds, give lower bounds on the privacy loss of the code as it is:
 
-    mu >= quantile(1 - false_positives) - quantile(false_negatives)
+    mu      >= quantile(1 - false_positives) - quantile(false_negatives)
+    epsilon >= log((1 - delta - false_negatives) / false_positives), or with the two exchanged
 
 For Gaussian mechanisms without sampling the claim is exact: T steps with noise multiplier s are mu-Gaussian-DP with
-mu = sqrt(T) / s. The audit rejects if the lower bound exceeds the claim.
+mu = sqrt(T) / s. With sampling the claim is the accountant's epsilon. The audit rejects if a bound exceeds its claim.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import math
 
 import numpy as np
 
-from fedvi.audit.subject import Subject, silent, some
-from fedvi.errors import InputError
+from fedvi.audit.subject import CANARY, Subject, silent, some
+from fedvi.local import Draws
 from fedvi.privacy import accounting
-from fedvi.privacy.events import parts, to_json
+from fedvi.privacy.events import to_json
 
 ALPHA = 1e-3
 """Probability with which a correct mechanism may be rejected, at most."""
@@ -34,7 +35,8 @@ class Verdict:
     """What the adversary achieved.
 
     without, present: its statistic for every update without and with the canary, which pushes by 1 in every step.
-    mu_claimed, mu_found: Gaussian-DP parameter that the event claims, and the lower bound on what the code gives.
+    mu_claimed, mu_found: Gaussian-DP parameter that the event claims (infinite with sampling, where there is none), and
+        the lower bound on what the code gives.
     epsilon_claimed, epsilon_found: the same as epsilon at `delta`.
     """
 
@@ -52,28 +54,26 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Whether there is no evidence that the code spends more than it claims."""
-        return self.mu_found <= self.mu_claimed
+        return self.mu_found <= self.mu_claimed and self.epsilon_found <= self.epsilon_claimed
 
 
 def audit_update(subject: Subject, runs: int = 1000, delta: float = 1e-3) -> Verdict:
     """Play the adversary against `runs` updates with the canary and as many without."""
     claim = to_json(subject.event)
-    if claim["kind"] != "gaussian":
-        raise InputError("Expected a mechanism without sampling, whose claim is exact; use FullBatchGaussian(...).")
-    _, steps = parts(subject.event)
-    draws = subject.draws(2 * runs)
-    quiet = silent(some(draws, slice(1)))
-    without, present = subject.absent(), subject.present(HUGE)
-    nothing = subject.observe(without, quiet)[0]
-    push = subject.observe(present, quiet)[0] - nothing
-    direction = push / np.maximum(np.linalg.norm(push, axis=-1, keepdims=True), 1e-30)
+    steps, draws = claim["steps"], subject.draws(2 * runs)
+    site = subject.site(np.full(subject.dim, HUGE), alone=True)
+    quiet = silent(some(draws, slice(64)))
+    nothing = np.mean(subject.observe(site, quiet, present=False), axis=0)
+    push = subject.observe(site, _with_canary(quiet))[0] - nothing
+    direction = push / np.linalg.norm(push, axis=-1, keepdims=True)
 
-    def score(seen: np.ndarray) -> np.ndarray:
+    def score(which: slice, *, present: bool) -> np.ndarray:
+        seen = subject.observe(site, some(draws, which), present=present)
         return np.asarray(np.sum((seen - nothing) * direction, axis=(1, 2)))
 
-    low = score(subject.observe(without, some(draws, slice(runs))))
-    high = score(subject.observe(present, some(draws, slice(runs, None))))
-    threshold = steps / 2
+    low = score(slice(runs), present=False)
+    high = score(slice(runs, None), present=True)
+    threshold = steps * subject.sampling_rate / 2
     wrong = int(np.sum(low > threshold)), int(np.sum(high <= threshold))
     alarms, misses = (_upper_bound(count, runs) for count in wrong)
     return Verdict(
@@ -82,12 +82,19 @@ def audit_update(subject: Subject, runs: int = 1000, delta: float = 1e-3) -> Ver
         threshold=threshold,
         false_positives=wrong[0] / runs,
         false_negatives=wrong[1] / runs,
-        mu_claimed=math.sqrt(steps) / claim["noise_multiplier"],
+        mu_claimed=math.sqrt(steps) / claim["noise_multiplier"] if claim["kind"] == "gaussian" else math.inf,
         mu_found=_mu(alarms, misses),
         epsilon_claimed=accounting.epsilon({subject.event: 1}, delta),
         epsilon_found=_epsilon(alarms, misses, delta),
         delta=delta,
     )
+
+
+def _with_canary(draws: Draws) -> Draws:
+    """Return draws that have the canary's row in every batch."""
+    rows, mask = np.array(draws.rows), np.array(draws.mask)
+    rows[..., 0], mask[..., 0] = CANARY, True
+    return dataclasses.replace(draws, rows=rows, mask=mask)  # type: ignore[arg-type]
 
 
 def _upper_bound(count: int, runs: int) -> float:

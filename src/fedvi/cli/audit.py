@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     import numpy as np
 
-    from fedvi.audit import Finding, Verdict
+    from fedvi.audit import Finding, Subject, Verdict
 
 
 def audit(
@@ -32,15 +32,15 @@ def audit(
 
     Prints what is claimed beside what is found, and draws the picture. Exit code 1 if a claim is contradicted.
     """
-    from fedvi.audit import Subject, audit_parts, audit_update
+    from fedvi.audit import audit_parts, audit_update
     from fedvi.audit.picture import draw_audit
 
-    generator = _generators(seed)
     findings: dict[str, list[Finding]] = {}
-    with _working(quiet=as_json):
-        for name, algorithm in _algorithms(unit, noise_multiplier, clip_norm, steps).items():
-            subject = Subject(algorithm, lambda: next(generator))
+    with _working(quiet=as_json) as status:
+        for name, subject in _subjects(unit, noise_multiplier, clip_norm, steps, _generators(seed)).items():
+            status.update(f"Attacking: {name} ...")
             findings[name] = audit_parts(subject)
+        status.update("Attacking whole updates ...")
         verdict = audit_update(subject, runs)
         draw_audit(verdict, out)
     passed = verdict.passed and all(finding.passed for part in findings.values() for finding in part)
@@ -52,20 +52,48 @@ def audit(
         raise typer.Exit(1)
 
 
-def _algorithms(unit: str, noise_multiplier: float, clip_norm: float, steps: int) -> dict[str, Any]:
+def _subjects(
+    unit: str, noise_multiplier: float, clip_norm: float, steps: int, generators: Iterator[np.random.Generator]
+) -> dict[str, Subject]:
     """Return what is audited in parts; the last one, without sampling, also as whole updates."""
-    from fedvi import PVI, ClientLevel, FullBatch, FullBatchGaussian, GradientSteps, PoissonGaussian
+    import jax.numpy as jnp
+
+    from fedvi import (
+        PVI,
+        ClientLevel,
+        CustomModel,
+        FullBatch,
+        FullBatchGaussian,
+        FullGaussian,
+        GradientSteps,
+        LinearRegression,
+        PoissonGaussian,
+    )
+    from fedvi.audit import Subject
     from fedvi.checks import one_of
+
+    def generator() -> np.random.Generator:
+        return next(generators)
 
     one_of("unit", unit, ("example", "client"))
     if unit == "client":
         protection = ClientLevel(noise_multiplier, clip_norm)
-        return {"client level": PVI(GradientSteps(steps, 0.5, FullBatch()), damping=1.0, client_level=protection)}
-    poisson = PoissonGaussian(noise_multiplier, clip_norm, minimum=8)
+        algorithm = PVI(GradientSteps(steps, 0.5, FullBatch()), damping=1.0, client_level=protection)
+        return {
+            "client level, full covariance": Subject(algorithm, generator, family=FullGaussian),
+            "client level": Subject(algorithm, generator),
+        }
+    custom = CustomModel(lambda w, x, y: -0.5 * (y - jnp.tanh(x @ w)) ** 2, samples=2)
     full = FullBatchGaussian(noise_multiplier, clip_norm)
+    loss = FullBatchGaussian(noise_multiplier, clip_norm, clips="loss")
+    poisson = PoissonGaussian(noise_multiplier, clip_norm, minimum=8)
     return {
-        "Poisson sampling": PVI(GradientSteps(steps, 0.5, poisson)),
-        "full batch": PVI(GradientSteps(steps, 0.5, full)),
+        "Poisson sampling, logistic": Subject(PVI(GradientSteps(steps, 0.5, poisson)), generator),
+        "full batch, linear, full covariance": Subject(
+            PVI(GradientSteps(steps, 0.5, full)), generator, LinearRegression(), FullGaussian
+        ),
+        "full batch, own model, whole loss clipped": Subject(PVI(GradientSteps(steps, 0.5, loss)), generator, custom),
+        "full batch, logistic": Subject(PVI(GradientSteps(steps, 0.5, full)), generator),
     }
 
 

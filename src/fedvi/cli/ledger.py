@@ -84,7 +84,7 @@ def _show(book: Book, last: int) -> None:
     console.print(book.spent.statement(f"the data of ledger {Path(book.where).name}"), highlight=False)
     for event, count in book.planned.items():
         left = book.remaining(event)
-        console.print(f"  Planned: {count} x {describe(event)}; {left} left", highlight=False)
+        console.print(f"  Planned: {count} x {describe(event, book.unit)}; {left} left", highlight=False)
     table = Table(title=f"The last of {len(book.entries)} entries")
     for column in ("number", "time", "kind", "what"):
         table.add_column(column)
@@ -92,6 +92,6 @@ def _show(book: Book, last: int) -> None:
         what = entry.body.get("purpose") or entry.body.get("accepted") or f"ledger {entry.body['ledger']}"
         if "event" in entry.body:
             times = f"{entry.body['updates']} x " if "updates" in entry.body else ""
-            what = f"{what}: {times}{describe(from_json(entry.body['event']))}"
+            what = f"{what}: {times}{describe(from_json(entry.body['event']), book.unit)}"
         table.add_row(str(entry.number), entry.time, entry.kind, what)
     console.print(table)

@@ -81,7 +81,8 @@ class Coordinates(Protocol):
     def squared_gradient_norms(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return the squared norms of the gradients of `project`: of each row's mean, and of each row's variance.
 
-        The two gradients must live on different coordinates.
+        The two gradients must live on different coordinates. Privacy rests on these numbers: they are never smaller
+        than the truth by more than rounding, squares that vanish in floating point included.
         """
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
@@ -192,3 +193,8 @@ def require_proper(q: GaussianFamily, what: str) -> None:
 def diagonal_matrix(values: Float[Array, "*batch d"]) -> Float[Array, "*batch d d"]:
     """Return the matrices with these diagonals."""
     return jnp.vectorize(jnp.diag, signature="(d)->(d,d)")(values)
+
+
+def sum_of_squares(values: Float[Array, "n d"]) -> Float[Array, " n"]:
+    """Return the sum of squares of every row, plus the most that may have vanished in squaring."""
+    return jnp.sum(values**2, axis=1) + values.shape[1] * jnp.finfo(values.dtype).tiny

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from fedvi.errors import InputError
-from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix
+from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix, sum_of_squares
 from fedvi.pytree import pytree
 
 
@@ -55,10 +55,12 @@ class CholeskyCoordinates:
 
         With u = L'x the variance is |u|^2, its gradient 2 x_j u_k below the diagonal and 2 x_k u_k L_kk on it.
         """
-        squares = x * x
+        tiny = jnp.finfo(x.dtype).tiny
+        squares = x * x + tiny
         below = jnp.cumsum(squares[:, :0:-1], axis=1)[:, ::-1]  # sum over j > k, without subtracting
-        rows = jnp.pad(below, ((0, 0), (0, 1))) + squares * jnp.exp(2 * self.log_scales)[None]
-        return jnp.sum(squares, axis=1), 4 * jnp.sum((x @ self.cholesky) ** 2 * rows, axis=1)
+        rows = jnp.pad(below, ((0, 0), (0, 1))) + (x * jnp.exp(self.log_scales)[None]) ** 2 + tiny
+        products = jnp.sqrt((x @ self.cholesky) ** 2 + tiny) * jnp.sqrt(rows)
+        return sum_of_squares(x), 4 * sum_of_squares(products)
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""

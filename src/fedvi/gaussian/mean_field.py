@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from fedvi.errors import InputError
-from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix
+from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix, sum_of_squares
 from fedvi.pytree import pytree
 
 
@@ -38,8 +38,7 @@ class MeanFieldCoordinates:
 
     def squared_gradient_norms(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return the squared norms of the gradients x_i of the mean and x_i^2 variance of the variance."""
-        squares = x * x
-        return jnp.sum(squares, axis=1), jnp.sum((squares * jnp.exp(self.log_variance)[None]) ** 2, axis=1)
+        return sum_of_squares(x), sum_of_squares(x * x * jnp.exp(self.log_variance)[None])
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""

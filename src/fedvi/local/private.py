@@ -41,6 +41,7 @@ class PrivateClient:
     def __init__(self, site: Site, model: Model, algorithm: Algorithm, public: Public, ledger: Ledger):
         self._site, self._model, self._algorithm, self._public = site, model, algorithm, public
         self._rows = int(site.size)
+        _check_guarantee(algorithm, self._rows)
         self.ledger = ledger
         self.event: Hashable = algorithm.event(self._rows)
         self.state: ClientState = init_client(algorithm, public.prior)
@@ -65,11 +66,7 @@ class PrivateClient:
         x, y = check_table(table, model, "the client's table")
         algorithm.solver.check(model, x, "the client's table")
         rows, data = len(x), digest(x, y)
-        if algorithm.event(rows) == NOT_PRIVATE or algorithm.solver.mechanism.caveat:
-            raise InputError(
-                "Expected an algorithm with a guarantee of privacy, got "
-                f"{algorithm.solver.mechanism.caveat or 'one that adds no noise'}. Use PoissonGaussian(...)."
-            )
+        _check_guarantee(algorithm, rows)
         fixed = budget.fixed(rows, algorithm.unit)
         if Path(ledger).exists():
             opened = Ledger.open(ledger, data, accept=accept)
@@ -109,6 +106,15 @@ class PrivateClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_guarantee(algorithm: Algorithm, rows: int) -> None:
+    caveat = algorithm.solver.mechanism.caveat
+    if algorithm.event(rows) == NOT_PRIVATE or caveat:
+        raise InputError(
+            "Expected an algorithm with a guarantee of privacy, got "
+            f"{caveat or 'one that adds no noise'}. Use PoissonGaussian(...)."
+        )
 
 
 def _check_same(ledger: Ledger, budget: Budget, unit: str) -> None:

@@ -53,7 +53,10 @@ class LinearPredictorModel(Model):
         y: Float[Array, " n"],
         z: Float[Array, " s"],
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the derivatives of `value` by mean and by variance."""
+        """Return the derivatives of `value` by mean and by variance.
+
+        Those of a row must depend on that row alone: clipping, and with it privacy, rests on it.
+        """
 
     def check_rows(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
         """Raise unless x is a matrix and y a vector."""
@@ -107,12 +110,13 @@ class LinearPredictorModel(Model):
         (mean, variance), pull_back = jax.vjp(project, q)
         by_mean, by_variance = self.slopes(mean, variance, y, z)
         mean_norms, variance_norms = q.squared_gradient_norms(x)  # type: ignore[attr-defined]
-        squared = slack = by_mean**2 * mean_norms + by_variance**2 * variance_norms
+        # products of norms, not of squares, of which one may vanish while the other explodes
+        squared = sizes = (by_mean * jnp.sqrt(mean_norms)) ** 2 + (by_variance * jnp.sqrt(variance_norms)) ** 2
         if offset is not None:
             _, (along_mean, along_variance) = jax.jvp(project, (q,), (offset,))
-            slack = squared + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(offset))
-            squared = jnp.maximum(slack - 2 * (by_mean * along_mean + by_variance * along_variance), 0)
-        weights = mask * clip_weights(squared, clip_norm, slack)
+            sizes = squared + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(offset))
+            squared = jnp.maximum(sizes - 2 * (by_mean * along_mean + by_variance * along_variance), 0)
+        weights = mask * clip_weights(squared, clip_norm, sizes)
         slopes = (jnp.where(weights > 0, weights * slope, 0) for slope in (by_mean, by_variance))
         summed: C
         (summed,) = pull_back(tuple(slopes))

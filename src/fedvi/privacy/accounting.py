@@ -21,22 +21,33 @@ proven without cutting, cutting gives (epsilon, delta' + (1 + e^epsilon) t).
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedvi.checks import in_range, one_of
 from fedvi.errors import InputError
-from fedvi.privacy.events import NOT_PRIVATE, parts
+from fedvi.privacy.events import NOT_PRIVATE, parts, to_json
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 Composition = frozenset[tuple[Any, int]]
 """Events and how often each occurs."""
+
+LARGE = 20.0
+"""Where Rényi DP says that epsilon exceeds this, its bound is taken for that of `pld`, whose grids would grow large."""
+
+LITTLE_NOISE = 0.05
+"""The same for less noise than this in a single step."""
+
+FOR_CUTTING = 0.1
+"""The part of delta that the filter sets aside for batches that were cut."""
 
 ADD_OR_REMOVE, SUBSTITUTE = "add or remove", "substitute"
 ACCOUNTANTS = ("pld", "rdp", "moments", "filter")
@@ -83,7 +94,7 @@ def epsilon(
         case _:
             if target is None:
                 raise InputError("Expected the budget's epsilon as target for accountant 'filter', got None.")
-            return _rdp_epsilon(spent, delta, _improved_conversion, (filter_order(target, delta),))
+            return _filter_epsilon(spent, delta, target)
 
 
 def check_delta(delta: object) -> None:
@@ -91,6 +102,16 @@ def check_delta(delta: object) -> None:
     in_range("delta", delta, 0, 1, open_low=True)
     if delta == 1:
         raise InputError("Expected delta < 1, got 1: that promises nothing.")
+
+
+def _filter_epsilon(spent: Composition, delta: float, target: float) -> float:
+    """Return epsilon at one order, with a part of delta set aside for cut batches: both are fixed in advance."""
+    cut = sum(count * parts(event)[1] * _cut_probability(parts(event)[0]) for event, count in spent)
+    if (1 + math.exp(min(target, 700))) * cut > FOR_CUTTING * delta:
+        return math.inf
+    kept = (1 - FOR_CUTTING) * delta
+    order = filter_order(target, kept)
+    return float(_divergences(spent, (order,))[0] + _improved_conversion(np.array([order]), kept)[0])
 
 
 def filter_order(target: float, delta: float) -> float:
@@ -113,9 +134,22 @@ def _default_orders() -> tuple[float, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _pld_epsilon(spent: Composition, delta: float, relation: str) -> float:
+    if (rough := _bound_if_large(spent, delta, relation)) is not None:
+        return rough
     distributions = [_pld(event, relation, count) for event, count in spent]
     total = functools.reduce(lambda first, second: first.compose(second), distributions)
     return float(total.get_epsilon_for_delta(delta))
+
+
+def _bound_if_large(spent: Composition, delta: float, relation: str) -> float | None:
+    """Return an upper bound of at least `LARGE`, or None if epsilon is not that large."""
+    orders = tuple(_default_orders())
+    rough = float(np.min(_divergences(spent, orders) + _improved_conversion(np.array(orders), delta)))
+    if rough <= LARGE and all(to_json(event)["noise_multiplier"] >= LITTLE_NOISE for event, _ in spent):
+        return None
+    if relation == SUBSTITUTE:
+        return math.inf
+    return max(LARGE, _rdp_epsilon(spent, delta, _improved_conversion, orders))
 
 
 @functools.lru_cache(maxsize=64)
@@ -177,15 +211,12 @@ def _moments_conversion(orders: np.ndarray, delta: float) -> np.ndarray:
 
 @functools.lru_cache(maxsize=65536)
 def _rdp_epsilon(spent: Composition, delta: float, conversion: Conversion, orders: tuple[float, ...]) -> float:
-    divergences = np.zeros(len(orders))
-    cut = 0.0
-    for event, count in spent:
-        step, steps = parts(event)
-        divergences += count * steps * _rdp_of_step(step, orders)
-        cut += count * steps * _cut_probability(step)
+    divergences = _divergences(spent, orders)
+    cut = sum(count * parts(event)[1] * _cut_probability(parts(event)[0]) for event, count in spent)
 
     def bound(delta_left: float) -> float:
-        return float(max(0.0, np.min(divergences + conversion(np.array(orders, float), delta_left))))
+        epsilons = divergences + conversion(np.array(orders, float), delta_left)
+        return float(max(0.0, np.min(np.where(np.isnan(epsilons), np.inf, epsilons))))
 
     if cut == 0:
         return bound(delta)
@@ -201,6 +232,15 @@ def _rdp_epsilon(spent: Composition, delta: float, conversion: Conversion, order
     return math.inf
 
 
+def _divergences(spent: Composition, orders: tuple[float, ...]) -> np.ndarray:
+    """Return the Rényi divergence of all events together, as if no batch were ever cut."""
+    total = np.zeros(len(orders))
+    for event, count in spent:
+        step, steps = parts(event)
+        total += count * steps * _rdp_of_step(step, orders)
+    return total
+
+
 @functools.lru_cache(maxsize=256)
 def _rdp_of_step(step: DpEvent, orders: tuple[float, ...]) -> np.ndarray:
     import dp_accounting as dp
@@ -208,8 +248,21 @@ def _rdp_of_step(step: DpEvent, orders: tuple[float, ...]) -> np.ndarray:
     if isinstance(step, dp.TruncatedSubsampledGaussianDpEvent):
         step = dp.PoissonSampledDpEvent(step.sampling_probability, dp.GaussianDpEvent(step.noise_multiplier))
     accountant = dp.rdp.RdpAccountant(orders, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(step)
-    return np.asarray(accountant._rdp)  # dp-accounting has no public way to read it
+    with _without_warnings():  # orders that do not converge are left out, which is all that it warns of
+        accountant.compose(step)
+    found = np.asarray(accountant._rdp)  # dp-accounting has no public way to read it
+    return np.where(np.isnan(found), np.inf, found)
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @functools.lru_cache(maxsize=256)

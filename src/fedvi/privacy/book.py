@@ -133,7 +133,17 @@ class Book:
     @property
     def spent(self) -> Spent:
         """What the data has paid so far."""
-        return Spent.of(self.charged, self.budget, self.unit, caveats=self.caveats)
+        return Spent.of(self.charged, self.budget, self.unit, caveats=self.caveats, notes=self.notes)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people said: words that they accepted, and settings that they called independent."""
+        said = [f"{entry.body['accepted']!r} was accepted in entry {entry.number}" for entry in self.words]
+        independent = [entry for entry in self.entries if entry.kind == PLAN and entry.body.get("independent")]
+        return (
+            *said,
+            *(f"the settings of entry {entry.number} do not depend on what was released" for entry in independent),
+        )
 
     @property
     def caveats(self) -> tuple[str, ...]:

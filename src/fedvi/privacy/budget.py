@@ -125,22 +125,23 @@ def noise_for(event_with: Callable[[float], Hashable], updates: int, budget: Bud
     def cost(noise: float) -> float:
         return budget.spent({event_with(noise): updates})
 
-    too_little, enough, guess = LEAST_NOISE, MOST_NOISE, 4.0
-    while enough / too_little > 1.0001:
+    too_little, enough, guess, slope = LEAST_NOISE, MOST_NOISE, 4.0, -1.0
+    if budget.accountant == "pld":  # Rényi DP is fast, and not far off
+        guess = 0.9 * noise_for(event_with, updates, dataclasses.replace(budget, accountant="rdp"))
+    last: tuple[float, float] | None = None
+    while enough / too_little > 1.0004 and too_little < MOST_NOISE:
         value = cost(guess)
-        if value <= budget.epsilon:
-            enough = min(enough, guess)
-        else:
-            too_little = max(too_little, guess)
-        if too_little >= MOST_NOISE:
-            break
-        step = value / budget.epsilon if 0 < value < math.inf else 8.0 if value else 0.125
-        guess *= min(max(step * (1.00005 if step > 1 else 0.99995), 0.125), 8.0)
+        too_little, enough = (too_little, guess) if value <= budget.epsilon else (guess, enough)
+        ratio = value / budget.epsilon if value else 0.0
+        if last and 0 < ratio < math.inf and ratio != last[1]:  # log epsilon against log noise is nearly straight
+            slope = min(-0.2, math.log(ratio / last[1]) / math.log(guess / last[0]))
+        last = (guess, ratio) if 0 < ratio < math.inf else None
+        aim = 0.99985 if ratio > 1 else 1.00015  # a little to the other side, to close in from both
+        step = (ratio / aim) ** (-1 / slope) if last else 8.0 if ratio else 0.125
+        guess *= min(max(step, 0.125), 8.0)
         if not too_little < guess < enough:
             guess = math.sqrt(too_little * enough)
     noise = _round_up(enough)
-    while cost(noise) > budget.epsilon and noise < MOST_NOISE:  # rounding up can only help; be sure of it
-        noise = _round_up(noise * 1.0005)
     if cost(noise) > budget.epsilon:
         raise InputError(
             f"No noise multiplier up to {MOST_NOISE:g} makes {updates} updates fit epsilon {budget.epsilon:g}: allow a "

@@ -2,10 +2,11 @@
 
     released change = clip(change, C) + C noise_multiplier N(0, I)
 
-The change is that of the client's factor in natural parameters, after damping, all of them as one vector. A client
-without data would change nothing, so that a client's presence moves the release by at most C, however many rows it has
-and whatever its local steps did with them. Each release is one Gaussian mechanism; repair and everything that the
-server does is post-processing.
+The change is that of the client's factor in natural parameters, after damping, all of them as one vector. Neighbours:
+the client takes part with its data, or it takes part without and sends noise alone. Its presence moves a release by at
+most C, however many rows it has and whatever its local steps did with them. (A client whose data is exchanged for other
+data, be it empty, moves it by at most 2 C; that is the epsilon under substitution.) Each release is one Gaussian
+mechanism; repair and everything that the server does is post-processing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from fedvi.checks import positive
+from fedvi.checks import one_number, positive
 from fedvi.models.clipping import clip_weights
 from fedvi.privacy.events import gaussian
 from fedvi.pytree import pytree
@@ -43,6 +44,8 @@ class ClientLevel:
 
     def protect(self, change: F, noise: Float[Array, " k"]) -> F:
         """Return the clipped change with its noise; a change that is not finite counts as none."""
+        one_number("clip_norm", self.clip_norm)
+        one_number("noise_multiplier", self.noise_multiplier)
         flat, unravel = ravel_pytree(change)
         squared = jnp.sum(flat**2)
         weight = clip_weights(squared, jnp.asarray(self.clip_norm, flat.dtype), squared)
@@ -52,7 +55,7 @@ class ClientLevel:
 
     def event(self) -> Hashable:
         """Return what one release did to the client."""
-        return gaussian(float(self.noise_multiplier))
+        return gaussian(self.noise_multiplier)
 
 
 def _symmetric(leaf: Array) -> Array:

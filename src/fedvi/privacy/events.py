@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from fedvi.checks import in_range, positive, whole
+from fedvi.checks import in_range, one_number, whole
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,26 +20,29 @@ if TYPE_CHECKING:
 NOT_PRIVATE = "not private"
 """The event of a release that no mechanism protects."""
 
+LEAST_NOISE = 1e-3
+"""Less noise than this protects nothing, and overflows what accountants compute."""
+
 EXAMPLE, CLIENT = "example", "client"
 """Units of privacy: one row of one client, or all that a client holds."""
 
 
-def gaussian(noise_multiplier: float, steps: int = 1) -> DpEvent:
+def gaussian(noise_multiplier: Any, steps: int = 1) -> DpEvent:
     """Return the event of `steps` Gaussian mechanisms on all rows.
 
     noise_multiplier: standard deviation of the noise, in units of the most that one unit of privacy can add.
     """
     import dp_accounting as dp
 
-    positive("noise_multiplier", noise_multiplier)
+    _check_noise(noise_multiplier)
     return _repeated(dp.GaussianDpEvent(float(noise_multiplier)), steps)
 
 
-def poisson_gaussian(noise_multiplier: float, sampling_rate: float, steps: int = 1) -> DpEvent:
+def poisson_gaussian(noise_multiplier: Any, sampling_rate: float, steps: int = 1) -> DpEvent:
     """Return the event of `steps` Gaussian mechanisms, each on rows that were drawn independently with one rate."""
     import dp_accounting as dp
 
-    positive("noise_multiplier", noise_multiplier)
+    _check_noise(noise_multiplier)
     in_range("sampling_rate", sampling_rate, 0, 1, open_low=True)
     if sampling_rate == 1:
         return gaussian(noise_multiplier, steps)
@@ -47,7 +50,7 @@ def poisson_gaussian(noise_multiplier: float, sampling_rate: float, steps: int =
 
 
 def padded_poisson_gaussian(
-    noise_multiplier: float, sampling_rate: float, rows: int, capacity: int, steps: int = 1
+    noise_multiplier: Any, sampling_rate: float, rows: int, capacity: int, steps: int = 1
 ) -> DpEvent:
     """Return the same with batches that have room for `capacity` rows: of more, a random subset is used.
 
@@ -55,13 +58,18 @@ def padded_poisson_gaussian(
     """
     import dp_accounting as dp
 
-    positive("noise_multiplier", noise_multiplier)
+    _check_noise(noise_multiplier)
     in_range("sampling_rate", sampling_rate, 0, 1, open_low=True)
     whole("rows", rows, 1)
     whole("capacity", capacity, 1)
     return _repeated(
         dp.TruncatedSubsampledGaussianDpEvent(rows, float(sampling_rate), capacity, float(noise_multiplier)), steps
     )
+
+
+def _check_noise(noise_multiplier: object) -> None:
+    one_number("noise_multiplier", noise_multiplier)
+    in_range("noise_multiplier", noise_multiplier, LEAST_NOISE)
 
 
 def _repeated(event: DpEvent, steps: int) -> DpEvent:
@@ -101,11 +109,13 @@ def from_json(values: dict[str, Any]) -> DpEvent:
         raise InputError(f"Expected an event as written by fedvi, got {values!r}.") from error
 
 
-def describe(event: Hashable) -> str:
+def describe(event: Hashable, unit: str = EXAMPLE) -> str:
     """Return what happened, in words."""
     fields = to_json(event)
     steps, noise = fields["steps"], f"Gaussian noise of {fields['noise_multiplier']:g} clip norms"
     times = "once" if steps == 1 else f"{steps} times"
+    if unit == CLIENT:
+        return f"{times} the whole change of the client's factor, with {noise}"
     if fields["kind"] == "gaussian":
         return f"{times} a sum over all rows with {noise}"
     return f"{times} a sum over rows drawn independently with probability {fields['sampling_rate']:.4g}, with {noise}"

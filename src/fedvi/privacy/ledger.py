@@ -50,13 +50,18 @@ WORDS = (OTHER_DATA, MOVED, ROLLED_BACK, SECOND_LEDGER)
 """What a person may accept in so many words."""
 
 
-def digest(*arrays: Any) -> str:
-    """Return a digest of the rows of a data set: of their bytes, types, shapes and order."""
-    sha = hashlib.sha256()
-    for array in map(np.ascontiguousarray, arrays):
-        sha.update(f"{array.dtype.str} {array.shape} ".encode())
-        sha.update(array.data)
-    return sha.hexdigest()
+def digest(x: Any, y: Any) -> str:
+    """Return a digest of the rows of a data set, in whatever order and floating-point type they come.
+
+    A keyed hash of every row, added up: equal for equal rows, and to find other rows with the same sum is hopeless.
+    """
+    features, targets = (np.asarray(part, np.float32).reshape(len(part), -1) for part in (x, y))
+    table = np.ascontiguousarray(np.concatenate([features, targets], axis=1))
+    total = 0
+    for row in table:
+        total += int.from_bytes(hashlib.blake2b(row.data, digest_size=32).digest())
+    shape = f"{table.shape[0]} rows of {features.shape[1]} and {targets.shape[1]} columns"
+    return hashlib.sha256(f"{shape} {total}".encode()).hexdigest()
 
 
 class Ledger:
@@ -84,16 +89,18 @@ class Ledger:
         path, accepted = Path(path), _accepted(accept)
         one_of("unit", unit, (EXAMPLE, CLIENT))
         _check_budget(budget)
-        others = witness.ledgers_of(data)
-        if others and SECOND_LEDGER not in accepted:
-            raise OtherData(
-                f"This data has a ledger already: {', '.join(others)}. Open that one; if it is lost, restore it. To "
-                f"start another, which knows nothing of what was spent, accept {SECOND_LEDGER!r}."
-            )
-        salt, identity = secrets.token_hex(32), secrets.token_hex(16)
-        print_of_data = witness.fingerprint(salt, data)
-        connection = storage.create(path, SCHEMA)
-        seen = witness.Witness.create(identity, path.resolve(), salt, print_of_data)
+        with witness.creating():
+            others = witness.ledgers_of(data)
+            if others and SECOND_LEDGER not in accepted:
+                raise OtherData(
+                    f"This data has a ledger already: {', '.join(others)}. Open that one; if it is lost, restore it. "
+                    f"To start another, which knows nothing of what was spent, accept {SECOND_LEDGER!r}."
+                )
+            salt, identity = secrets.token_hex(32), secrets.token_hex(16)
+            print_of_data = witness.fingerprint(salt, data)
+            connection = storage.create(path, SCHEMA)
+            seen = witness.Witness.create(identity, path.resolve(), salt)
+            seen.belongs_to(print_of_data)
         ledger = cls(path, connection, Book(str(path)), seen)
         ledger._append(
             OPENED,
@@ -140,7 +147,8 @@ class Ledger:
                         f"Ledger {path} is not known on this machine, so that nobody can tell whether it is the newest "
                         f"copy. If you brought it here and it is, accept {MOVED!r}."
                     )
-                seen = witness.Witness.create(opening["ledger"], path.resolve(), opening["salt"], book.fingerprint)
+                seen = witness.Witness.create(opening["ledger"], path.resolve(), opening["salt"])
+                seen.belongs_to(book.fingerprint)
                 words.append({"accepted": MOVED})
             missing = seen.saw_more_than(book)
             if missing is not None:
@@ -209,7 +217,9 @@ class Ledger:
         whole("updates", wanted, 0 if updates is None else 1)
         if wanted > most or wanted == 0:
             raise BudgetClosed(self._closed(event, max(wanted, 1), already))
-        self._append(PLAN, {"event": events.to_json(event), "updates": wanted, "purpose": purpose, "anew": anew})
+        said = {"independent": True} if anew and independent else {}
+        body = {"event": events.to_json(event), "updates": wanted, "purpose": purpose, "anew": anew, **said}
+        self._append(PLAN, body)
         return self.remaining(event)
 
     def charge(self, event: Hashable, purpose: str = "training") -> int:

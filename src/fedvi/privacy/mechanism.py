@@ -25,8 +25,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from fedvi.checks import in_range, one_of, positive, whole
+from fedvi.checks import in_range, one_number, one_of, positive, whole
 from fedvi.models import Model
+from fedvi.models.clipping import paired_sum
 from fedvi.privacy.events import gaussian, padded_poisson_gaussian, poisson_gaussian
 from fedvi.privacy.sampling import all_rows, padded, poisson_capacity, poisson_sample
 from fedvi.pytree import pytree, static
@@ -127,9 +128,17 @@ class GaussianMechanism(abc.ABC):
 
         One row more or less moves the sum by at most clip_norm; the noise is `noise_multiplier` times that.
         """
-        clipped = model.clipped_gradient(q, batch.x, batch.y, batch.mask, batch.model_noise, clip_norm, offset)
-        total, unravel = ravel_pytree(clipped)
-        noisy: C = unravel(total + self.noise_multiplier * clip_norm * batch.privacy_noise)
+        one_number("clip_norm", self.clip_norm)
+        one_number("noise_multiplier", self.noise_multiplier)
+
+        def clipped(rows: tuple[Array, ...]) -> C:
+            x, y, mask = rows
+            return model.clipped_gradient(q, x, y, mask, batch.model_noise, clip_norm, offset)
+
+        total, lost = paired_sum(clipped, (batch.x, batch.y, batch.mask))
+        large, unravel = ravel_pytree(total)
+        small, _ = ravel_pytree(lost)
+        noisy: C = unravel(large + (small + self.noise_multiplier * clip_norm * batch.privacy_noise))
         return noisy
 
 
@@ -181,7 +190,7 @@ class PoissonGaussian(GaussianMechanism):
 
     def event(self, rows: int, steps: int) -> Hashable:
         """Return the event of `steps` batches; of two neighbouring data sets the larger may have one row more."""
-        noise, rate, room = float(self.noise_multiplier), self.sampling_rate(rows), self.capacity(rows)
+        noise, rate, room = self.noise_multiplier, self.sampling_rate(rows), self.capacity(rows)
         if room >= rows:
             return poisson_gaussian(noise, rate, steps)
         return padded_poisson_gaussian(noise, rate, rows + 1, room, steps)
@@ -218,4 +227,4 @@ class FullBatchGaussian(GaussianMechanism):
 
     def event(self, rows: int, steps: int) -> Hashable:  # noqa: ARG002 - the same for any number of rows
         """Return the event of `steps` sums over all rows."""
-        return gaussian(float(self.noise_multiplier), steps)
+        return gaussian(self.noise_multiplier, steps)

@@ -65,4 +65,4 @@ class FixedSizeGaussian(GaussianMechanism):
 
     def event(self, rows: int, steps: int) -> Hashable:
         """Return the event that the paper claims."""
-        return poisson_gaussian(float(self.noise_multiplier), self.batch_size(rows) / rows, steps)
+        return poisson_gaussian(self.noise_multiplier, self.batch_size(rows) / rows, steps)

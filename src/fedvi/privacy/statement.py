@@ -31,6 +31,7 @@ class Spent:
         filter, which knows only adding and removing.
     unit: what is protected: an `example`, or the whole `client`.
     caveats: what keeps this from being a guarantee.
+    notes: what people said or accepted along the way.
     """
 
     events: tuple[tuple[Any, int], ...]
@@ -42,6 +43,7 @@ class Spent:
     unit: str
     accountant: str
     caveats: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     relation: str = ADD_OR_REMOVE
 
     @classmethod
@@ -53,6 +55,7 @@ class Spent:
         *,
         limited: bool = True,
         caveats: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
     ) -> Spent:
         """Return what these events have spent of a budget; without `limited` the budget only says how to account."""
         delta = float(budget.delta)
@@ -68,30 +71,42 @@ class Spent:
             unit=unit,
             accountant=budget.accountant,
             caveats=caveats,
+            notes=notes,
         )
 
     def statement(self, holder: str) -> str:
         """Return the promise in plain words; `holder` names whose data it is about."""
-        unit = "one example (row)" if self.unit == EXAMPLE else "everything that the client holds"
-        one = "one example" if self.unit == EXAMPLE else "the client"
-        spent = _shown(self.epsilon)
-        exchanged = (
-            []
-            if self.epsilon_substitute is None
-            else [f"  Epsilon {_shown(self.epsilon_substitute)} if {one} is exchanged for another."]
+        row = self.unit == EXAMPLE
+        unit = "one example (row)" if row else "everything that the client holds"
+        there = "one example was there" if row else "the client sent more than noise"
+        relation = "one example is added or removed" if row else "the client takes part, or sends noise alone"
+        exchange = (
+            "one example is exchanged for another" if row else "all of the client's data is exchanged for other data"
         )
-        limit = "" if self.epsilon_max is None else f" (at most {self.epsilon_max:g} was allowed)"
-        done = [f"  - {count} x: {describe(event)}" for event, count in self.events if count]
+        exchanged = (
+            [] if self.epsilon_substitute is None else [f"  Epsilon {_shown(self.epsilon_substitute)} if {exchange}."]
+        )
+        limit = (
+            []
+            if self.epsilon_max is None
+            else [
+                f"  Never more than epsilon {self.epsilon_max:g}: that was planned before the first release, and",
+                "  holds even if the time of stopping depended on what was released.",
+            ]
+        )
+        done = [f"  - {count} x: {describe(event, self.unit)}" for event, count in self.events if count]
         return "\n".join(
             [
                 f"Privacy of {holder}",
-                f"  Protected: {unit}. Whoever sees everything that was released can hardly tell whether {one} was",
-                "  there, whatever else they know.",
-                f"  Spent: epsilon {spent} at delta {self.delta:g}{limit}, if {one} is added or removed.",
+                f"  Protected: {unit}. Whoever sees everything that was released can hardly tell whether",
+                f"  {there}, whatever else they know.",
+                f"  Spent: epsilon {_shown(self.epsilon)} at delta {self.delta:g}, if {relation}.",
+                *limit,
                 *exchanged,
                 f"  Accounted by {ACCOUNTED_BY[self.accountant]}.",
                 "  Released:" if done else "  Released: nothing.",
                 *done,
+                *(f"  On a person's word: {note}." for note in self.notes),
                 *(f"  NOT A GUARANTEE: {caveat}." for caveat in self.caveats),
             ]
         )
@@ -99,4 +114,6 @@ class Spent:
 
 def _shown(epsilon: float) -> str:
     """Return epsilon to four digits, rounded up, as a promise must be."""
+    if epsilon == float("inf"):
+        return "infinite"
     return "0" if epsilon == 0 else f"{-(-epsilon * 1e4 // 1) / 1e4:.4f}"

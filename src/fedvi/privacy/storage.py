@@ -1,18 +1,29 @@
 """SQLite files that are locked while open, and on disk before a commit returns.
 
-One file, no side files while nothing is being written: rollback journal, `synchronous = EXTRA` (which is FULL and also
-syncs the directory), and an exclusive lock from opening to closing. The lock is the operating system's: a killed
-process leaves none behind.
+Rollback journal (beside the file while it is open), `synchronous = EXTRA` (which is FULL and also syncs the directory),
+and an exclusive lock from opening to closing. The lock is the operating system's: a killed process leaves none behind.
+
+SQLite's own locks are of a kind that the system drops when the same process opens and closes the file once more, such
+as for a backup. `Lock` is of the other kind, on a file of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fedvi.errors import LedgerDamaged, LedgerError, LedgerInUse
+
+fcntl: Any
+try:
+    fcntl = importlib.import_module("fcntl")
+except ImportError:  # Windows
+    fcntl = None
 
 
 @contextlib.contextmanager
@@ -24,7 +35,9 @@ def explained(path: Path) -> Iterator[None]:
         if "locked" in str(error):
             raise LedgerInUse(f"{path} is open in another process. Wait for it or stop it.") from error
         raise LedgerError(f"{path}: {error}. Nothing was released.") from error
-    except sqlite3.DatabaseError as error:
+    except sqlite3.ProgrammingError as error:
+        raise LedgerError(f"{path}: {error} Use a ledger in the thread that opened it, until it is closed.") from error
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise LedgerDamaged(f"{path} is damaged: {error}. Restore the newest copy.") from error
 
 
@@ -70,6 +83,32 @@ def look(path: Path) -> sqlite3.Connection:
             connection = sqlite3.connect(f"{address}?immutable=1", uri=True)
             _check(connection, path)
         return connection
+
+
+class Lock:
+    """A lock on a file of its own, which is made if need be and never deleted."""
+
+    def __init__(self, path: Path, wait: float = 0.0):
+        self._file = open(path, "a")  # noqa: SIM115 - held until closed
+        deadline = time.monotonic() + wait
+        while not self._try():
+            if time.monotonic() >= deadline:
+                self._file.close()
+                raise LedgerInUse(f"{path} is locked by another process. Wait for it or stop it.")
+            time.sleep(0.02)
+
+    def _try(self) -> bool:
+        if fcntl is None:  # on Windows SQLite's own locks do not have the fault that this one makes good
+            return True
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Unlock."""
+        self._file.close()
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -22,7 +22,8 @@ from fedvi.privacy import storage
 from fedvi.privacy.book import Book, Entry
 
 SCHEMA = """
-CREATE TABLE ledger (path TEXT NOT NULL, salt TEXT NOT NULL, fingerprint TEXT NOT NULL);
+CREATE TABLE ledger (path TEXT NOT NULL, salt TEXT NOT NULL);
+CREATE TABLE data (fingerprint TEXT PRIMARY KEY);
 CREATE TABLE head (number INTEGER NOT NULL, chain TEXT NOT NULL);
 """
 
@@ -43,22 +44,18 @@ def fingerprint(salt: str, digest: str) -> str:
 class Witness:
     """The witness of one ledger, locked while open."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path):
-        self._connection, self.path = connection, path
+    def __init__(self, connection: sqlite3.Connection, path: Path, lock: storage.Lock):
+        self._connection, self.path, self._lock = connection, path, lock
 
     @classmethod
-    def create(cls, identity: str, ledger: Path, salt: str, fingerprint: str) -> Witness:
+    def create(cls, identity: str, ledger: Path, salt: str) -> Witness:
         """Make the witness of a new ledger."""
         path = _path(identity)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise LedgerError(
-                f"Cannot make {path.parent} for the ledger's witness: {error.strerror}. Set FEDVI_STATE_DIR."
-            ) from error
-        witness = cls(storage.create(path, SCHEMA), path)
+        _make_directory(path.parent)
+        lock = storage.Lock(path.with_suffix(".lock"))
+        witness = cls(storage.create(path, SCHEMA), path, lock)
         with storage.explained(path):
-            witness._connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (str(ledger), salt, fingerprint))
+            witness._connection.execute("INSERT INTO ledger VALUES (?, ?)", (str(ledger), salt))
             witness._connection.execute("INSERT INTO head VALUES (-1, '')")
         return witness
 
@@ -66,7 +63,14 @@ class Witness:
     def open(cls, identity: str) -> Witness | None:
         """Open the witness of a ledger, or return None if there is none here."""
         path = _path(identity)
-        return cls(storage.lock(path), path) if path.exists() else None
+        if not path.exists():
+            return None
+        lock = storage.Lock(path.with_suffix(".lock"))
+        try:
+            return cls(storage.lock(path), path, lock)
+        except BaseException:
+            lock.close()
+            raise
 
     def saw_more_than(self, book: Book) -> int | None:
         """Return the number of an entry that the witness saw and the book lacks, or None."""
@@ -79,13 +83,14 @@ class Witness:
             self._connection.execute("UPDATE head SET number = ?, chain = ?", (entry.number, entry.chain))
 
     def belongs_to(self, fingerprint: str) -> None:
-        """Remember the data that the ledger belongs to now."""
+        """Remember that the ledger belongs to this data, beside all that it ever belonged to."""
         with storage.explained(self.path):
-            self._connection.execute("UPDATE ledger SET fingerprint = ?", (fingerprint,))
+            self._connection.execute("INSERT OR IGNORE INTO data VALUES (?)", (fingerprint,))
 
     def close(self) -> None:
         """Unlock."""
         self._connection.close()
+        self._lock.close()
 
 
 def exists(book: Book) -> bool:
@@ -109,19 +114,35 @@ def _missing(connection: sqlite3.Connection, book: Book) -> int | None:
     return None
 
 
+def creating() -> contextlib.closing[storage.Lock]:
+    """Return a lock under which one ledger at a time is made here."""
+    directory = _path("").parent
+    _make_directory(directory)
+    return contextlib.closing(storage.Lock(directory / "creating.lock", wait=10.0))
+
+
 def ledgers_of(digest: str) -> list[str]:
-    """Return the paths of ledgers that were made here for data with this digest."""
+    """Return the paths of ledgers that were made here for data with this digest, and of witnesses that say nothing."""
     found = []
     for path in sorted(_path("").parent.glob("*.witness")):
         try:
-            connection = storage.look(path)
-            ledger, salt, known = connection.execute("SELECT path, salt, fingerprint FROM ledger").fetchone()
-            connection.close()
-        except (LedgerError, sqlite3.Error, TypeError):
-            continue  # an unreadable witness speaks when its own ledger is opened
-        if hmac.compare_digest(fingerprint(salt, digest), known):
-            found.append(ledger)
+            with contextlib.closing(storage.look(path)) as connection:
+                ledger, salt = connection.execute("SELECT path, salt FROM ledger").fetchone()
+                prints = [row[0] for row in connection.execute("SELECT fingerprint FROM data")]
+            if any(hmac.compare_digest(fingerprint(salt, digest), known) for known in prints):
+                found.append(str(ledger))
+        except (LedgerError, sqlite3.Error, TypeError, ValueError):
+            found.append(f"maybe that of the damaged witness {path}")
     return found
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise LedgerError(
+            f"Cannot make {path} for the witnesses of ledgers: {error.strerror}. Set FEDVI_STATE_DIR."
+        ) from error
 
 
 def _path(identity: str) -> Path:

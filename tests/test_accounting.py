@@ -129,17 +129,33 @@ def test_moments_accountant_is_the_binomial_sum_of_abadi() -> None:
 def test_padding_costs_next_to_nothing_and_never_less(rows: int) -> None:
     mechanism = PoissonGaussian()
     padded, plain = mechanism.event(rows, 25), poisson_gaussian(5.0, mechanism.sampling_rate(rows), 25)
-    assert mechanism.capacity(rows) < 2.6 * mechanism.batch_size(rows)
-    for accountant, most in (("pld", 1e-4), ("rdp", 0.03), ("moments", 0.03)):
+    assert mechanism.capacity(rows) < 2.8 * mechanism.batch_size(rows)
+    for accountant in ("pld", "rdp", "moments"):
         without, charged = (epsilon({event: 20}, DELTA, accountant) for event in (plain, padded))
-        assert without <= charged <= without + most
+        assert without <= charged <= without + 1e-4
 
 
-def test_cutting_batches_often_is_expensive_or_refused() -> None:
+@pytest.mark.parametrize("relation", ["add or remove", SUBSTITUTE])
+@pytest.mark.parametrize(("rows", "capacity"), [(391, 50), (391, 44), (3908, 128), (3908, 120)])
+def test_cutting_is_charged_at_least_as_much_as_dp_accounting_charges(rows: int, capacity: int, relation: str) -> None:
+    """Its own analysis of truncated batches, which is slower, as an oracle."""
+    import dp_accounting as dp
+
+    event = padded_poisson_gaussian(5.0, 20 / 390 if rows == 391 else 79 / 3907, rows, capacity, 25)
+    neighbours = dp.NeighboringRelation
+    accountant = dp.pld.PLDAccountant(
+        neighbours.REPLACE_ONE if relation == SUBSTITUTE else neighbours.ADD_OR_REMOVE_ONE
+    )
+    accountant.compose(event, 5)
+    truth = accountant.get_epsilon(1e-3)
+    assert truth - 1e-6 <= epsilon({event: 5}, 1e-3, relation=relation) <= 1.15 * truth
+
+
+def test_cutting_batches_often_is_refused() -> None:
     careless = padded_poisson_gaussian(5.0, 0.02, rows=3908, capacity=79, steps=25)
-    assert epsilon({careless: 20}, DELTA) > 2 * epsilon({UPDATE: 20}, DELTA)
-    assert epsilon({careless: 20}, DELTA, "rdp") == math.inf
-    assert Budget(0.5, DELTA, "rdp").most_updates(careless) == 0
+    for accountant in ("pld", "rdp", "moments"):
+        assert epsilon({careless: 20}, DELTA, accountant) == math.inf
+        assert Budget(0.5, DELTA, accountant).most_updates(careless) == 0
 
 
 def test_small_clients_are_full_batch_or_never_cut() -> None:
@@ -300,9 +316,9 @@ def test_wrong_settings_are_refused(call: Any, message: str) -> None:
 
 def test_the_filter_sets_delta_aside_for_cut_batches() -> None:
     budget = Budget(0.5, DELTA, "filter")
-    assert budget.most_updates(PoissonGaussian(overflow=1e-12).event(3907, 25)) in (53, 54, 55)
-    careless = PoissonGaussian(overflow=1e-6).event(3907, 25)
-    assert budget.most_updates(careless) < 5
+    assert budget.most_updates(PoissonGaussian().event(3907, 25)) in (53, 54)
+    careless = PoissonGaussian(overflow=1e-7).event(3907, 25)
+    assert 0 < budget.most_updates(careless) < 10
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "moments"])

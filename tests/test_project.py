@@ -80,7 +80,7 @@ def blocks(document: Path) -> list[tuple[str, str]]:
     return [(code, output) for code, output in re.findall(pattern, document.read_text(), re.DOTALL)]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/extending.md", "docs/practice.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/extending.md", "docs/practice.md", "docs/privacy.md"])
 def test_documents_run_and_print_what_they_show(document: str) -> None:
     names: dict[str, object] = {}
     found = blocks(ROOT / document)

@@ -14,9 +14,10 @@ at most what was planned. If settings depend on outputs, of these only the filte
 Relation: `add or remove` one unit of privacy (default), or `substitute` one by another, which only `pld` knows here.
 The composition of events does not depend on their order: a composition is how often each event occurs.
 
-Padded batches. `pld` accounts for cutting a batch that overflows. The others account for the same sampler without
-cutting, and pay for the difference in delta: with probability t that any batch of a run is cut, and (epsilon, delta')
-proven without cutting, cutting gives (epsilon, delta' + (1 + e^epsilon) t).
+Padded batches. A batch that overflows its room is cut to a random subset. Whether at least as many of the *other* rows
+were drawn as there is room for is a coin that falls alike for both neighbours. If not, the step is the plain sampled
+Gaussian; if so (probability t), it may as well reveal everything. The hockey-stick divergence is jointly convex, so T
+steps that are (epsilon, delta') without cutting are (epsilon, delta' + T t) with it. All accountants use this.
 """
 
 from __future__ import annotations
@@ -106,8 +107,7 @@ def check_delta(delta: object) -> None:
 
 def _filter_epsilon(spent: Composition, delta: float, target: float) -> float:
     """Return epsilon at one order, with a part of delta set aside for cut batches: both are fixed in advance."""
-    cut = sum(count * parts(event)[1] * _cut_probability(parts(event)[0]) for event, count in spent)
-    if (1 + math.exp(min(target, 700))) * cut > FOR_CUTTING * delta:
+    if _cut(spent) > FOR_CUTTING * delta:
         return math.inf
     kept = (1 - FOR_CUTTING) * delta
     order = filter_order(target, kept)
@@ -134,22 +134,16 @@ def _default_orders() -> tuple[float, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _pld_epsilon(spent: Composition, delta: float, relation: str) -> float:
-    if (rough := _bound_if_large(spent, delta, relation)) is not None:
-        return rough
+    left = delta - _cut(spent)
+    if left <= 0:
+        return math.inf
+    orders = tuple(_default_orders())
+    rough = _rdp_epsilon(spent, delta, _improved_conversion, orders)
+    if rough > LARGE or any(to_json(event)["noise_multiplier"] < LITTLE_NOISE for event, _ in spent):
+        return max(LARGE, rough) if relation == ADD_OR_REMOVE else math.inf
     distributions = [_pld(event, relation, count) for event, count in spent]
     total = functools.reduce(lambda first, second: first.compose(second), distributions)
-    return float(total.get_epsilon_for_delta(delta))
-
-
-def _bound_if_large(spent: Composition, delta: float, relation: str) -> float | None:
-    """Return an upper bound of at least `LARGE`, or None if epsilon is not that large."""
-    orders = tuple(_default_orders())
-    rough = float(np.min(_divergences(spent, orders) + _improved_conversion(np.array(orders), delta)))
-    if rough <= LARGE and all(to_json(event)["noise_multiplier"] >= LITTLE_NOISE for event, _ in spent):
-        return None
-    if relation == SUBSTITUTE:
-        return math.inf
-    return max(LARGE, _rdp_epsilon(spent, delta, _improved_conversion, orders))
+    return float(total.get_epsilon_for_delta(left))
 
 
 @functools.lru_cache(maxsize=64)
@@ -159,23 +153,10 @@ def _pld_of_step(step: DpEvent, relation: str) -> Any:
 
     neighbours = dp.NeighboringRelation
     chosen = neighbours.REPLACE_ONE if relation == SUBSTITUTE else neighbours.ADD_OR_REMOVE_ONE
-    match step:
-        case dp.PoissonSampledDpEvent():
-            return pld.from_gaussian_mechanism(
-                step.event.noise_multiplier,
-                sampling_prob=step.sampling_probability,
-                neighboring_relation=chosen,
-            )
-        case dp.TruncatedSubsampledGaussianDpEvent():
-            return pld.from_truncated_subsampled_gaussian_mechanism(
-                step.dataset_size,
-                step.sampling_probability,
-                step.truncated_batch_size,
-                step.noise_multiplier,
-                neighboring_relation=chosen,
-            )
-        case _:
-            raise InputError(f"No accountant for {step!r}.")
+    plain = _without_cutting(step)
+    return pld.from_gaussian_mechanism(
+        plain.event.noise_multiplier, sampling_prob=plain.sampling_probability, neighboring_relation=chosen
+    )
 
 
 def _pld(event: Hashable, relation: str, count: int) -> Any:
@@ -211,25 +192,11 @@ def _moments_conversion(orders: np.ndarray, delta: float) -> np.ndarray:
 
 @functools.lru_cache(maxsize=65536)
 def _rdp_epsilon(spent: Composition, delta: float, conversion: Conversion, orders: tuple[float, ...]) -> float:
-    divergences = _divergences(spent, orders)
-    cut = sum(count * parts(event)[1] * _cut_probability(parts(event)[0]) for event, count in spent)
-
-    def bound(delta_left: float) -> float:
-        epsilons = divergences + conversion(np.array(orders, float), delta_left)
-        return float(max(0.0, np.min(np.where(np.isnan(epsilons), np.inf, epsilons))))
-
-    if cut == 0:
-        return bound(delta)
-    # The larger epsilon is, the more delta cutting costs: grow epsilon until it proves itself.
-    spent_epsilon = bound(delta)
-    for _ in range(100):
-        left = delta - (1 + math.exp(min(spent_epsilon, 700))) * cut
-        if left <= 0:
-            break
-        if bound(left) <= spent_epsilon:
-            return spent_epsilon
-        spent_epsilon = bound(left) * (1 + 1e-9)
-    return math.inf
+    left = delta - _cut(spent)
+    if left <= 0:
+        return math.inf
+    epsilons = _divergences(spent, orders) + conversion(np.array(orders, float), left)
+    return float(max(0.0, np.min(np.where(np.isnan(epsilons), np.inf, epsilons))))
 
 
 def _divergences(spent: Composition, orders: tuple[float, ...]) -> np.ndarray:
@@ -245,11 +212,9 @@ def _divergences(spent: Composition, orders: tuple[float, ...]) -> np.ndarray:
 def _rdp_of_step(step: DpEvent, orders: tuple[float, ...]) -> np.ndarray:
     import dp_accounting as dp
 
-    if isinstance(step, dp.TruncatedSubsampledGaussianDpEvent):
-        step = dp.PoissonSampledDpEvent(step.sampling_probability, dp.GaussianDpEvent(step.noise_multiplier))
     accountant = dp.rdp.RdpAccountant(orders, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     with _without_warnings():  # orders that do not converge are left out, which is all that it warns of
-        accountant.compose(step)
+        accountant.compose(_without_cutting(step))
     found = np.asarray(accountant._rdp)  # dp-accounting has no public way to read it
     return np.where(np.isnan(found), np.inf, found)
 
@@ -265,6 +230,23 @@ def _without_warnings() -> Iterator[None]:
         logger.setLevel(level)
 
 
+# Cut batches
+
+
+def _without_cutting(step: DpEvent) -> DpEvent:
+    """Return the same step with room for every batch."""
+    import dp_accounting as dp
+
+    if isinstance(step, dp.TruncatedSubsampledGaussianDpEvent):
+        return dp.PoissonSampledDpEvent(step.sampling_probability, dp.GaussianDpEvent(step.noise_multiplier))
+    return step
+
+
+def _cut(spent: Composition) -> float:
+    """Return the delta that cutting costs: the probability that any batch had no room for one row more."""
+    return sum(count * parts(event)[1] * _cut_probability(parts(event)[0]) for event, count in spent)
+
+
 @functools.lru_cache(maxsize=256)
 def _cut_probability(step: DpEvent) -> float:
     import dp_accounting as dp
@@ -272,4 +254,4 @@ def _cut_probability(step: DpEvent) -> float:
 
     if not isinstance(step, dp.TruncatedSubsampledGaussianDpEvent):
         return 0.0
-    return float(binom.sf(step.truncated_batch_size, step.dataset_size, step.sampling_probability))
+    return float(binom.sf(step.truncated_batch_size - 1, step.dataset_size - 1, step.sampling_probability))

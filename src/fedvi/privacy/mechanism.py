@@ -159,7 +159,7 @@ class PoissonGaussian(GaussianMechanism):
     fraction: float = static(default=0.02)
     minimum: int = static(default=20)
     clips: str = static(default="likelihood")
-    overflow: float = static(default=1e-9)
+    overflow: float = static(default=1e-11)
 
     def __post_init__(self) -> None:
         super().__post_init__()

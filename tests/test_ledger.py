@@ -287,6 +287,38 @@ def test_something_else_is_no_ledger(path: Path, tmp_path: Path) -> None:
         Ledger.create(tmp_path / "no" / "such" / "folder.db", BUDGET, DATA)
 
 
+def test_a_ledger_that_cannot_be_made_leaves_nothing_behind(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where a directory should be")
+    with monkeypatch.context() as patched:
+        patched.setenv("FEDVI_STATE_DIR", str(blocked))
+        with pytest.raises(LedgerError, match="Set FEDVI_STATE_DIR"):
+            Ledger.create(path, BUDGET, DATA)
+    assert not path.exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "_append", lambda *_: power_cut(None))
+        with pytest.raises(RuntimeError, match="power cut"):
+            Ledger.create(path, BUDGET, DATA)
+    assert not path.exists()
+    Ledger.create(path, BUDGET, DATA).close()
+
+
+def test_two_processes_cannot_make_two_ledgers_of_one_data_set(tmp_path: Path) -> None:
+    """Several at once: one ledger, and a clear error for the others."""
+    code = (
+        "import sys; from fedvi import Budget; from fedvi.errors import OtherData; from fedvi.privacy import Ledger\n"
+        f"try: Ledger.create(sys.argv[1], Budget(0.5, 1e-4), {DATA!r}).close(); print('made')\n"
+        "except OtherData: print('refused')"
+    )
+    racing = [
+        subprocess.Popen([sys.executable, "-c", code, tmp_path / f"{index}.db"], stdout=subprocess.PIPE, text=True)
+        for index in range(3)
+    ]
+    assert sorted(process.communicate()[0].strip() for process in racing) == ["made", "refused", "refused"]
+
+
 def test_a_full_disk_stops_the_charge_and_nothing_is_lost(path: Path) -> None:
     make(path, updates=60, charges=3)
     with Ledger.open(path, DATA) as ledger:

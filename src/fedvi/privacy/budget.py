@@ -95,12 +95,15 @@ def _most_updates(budget: Budget, event: Hashable, already: Composition) -> int:
 
     if already and cost(0) > budget.epsilon:
         return 0
-    return _largest_within(cost, budget.epsilon, MOST_UPDATES)
+    guess = 8
+    if budget.accountant == "pld" and not budget.caveat:  # Rényi DP is fast, and admits a fifth fewer
+        guess = 1 + math.ceil(1.22 * _most_updates(dataclasses.replace(budget, accountant="rdp"), event, already))
+    return _largest_within(cost, budget.epsilon, MOST_UPDATES, guess)
 
 
-def _largest_within(cost: Callable[[int], float], target: float, most: int) -> int:
+def _largest_within(cost: Callable[[int], float], target: float, most: int, guess: int = 8) -> int:
     """Return the largest n in 0..most with `cost(n) <= target`, for a cost that grows about as the square root of n."""
-    fits, exceeds, guess = 0, most + 1, 8
+    fits, exceeds = 0, most + 1
     while exceeds - fits > 1:
         guess = min(max(guess, fits + 1), exceeds - 1)
         value = cost(guess)

@@ -97,12 +97,30 @@ class Ledger:
                     f"To start another, which knows nothing of what was spent, accept {SECOND_LEDGER!r}."
                 )
             salt, identity = secrets.token_hex(32), secrets.token_hex(16)
-            print_of_data = witness.fingerprint(salt, data)
             connection = storage.create(path, SCHEMA)
-            seen = witness.Witness.create(identity, path.resolve(), salt)
-            seen.belongs_to(print_of_data)
-        ledger = cls(path, connection, Book(str(path)), seen)
-        ledger._append(
+            try:
+                seen = witness.Witness.create(identity, path.resolve(), salt)
+            except BaseException:
+                connection.close()
+                path.unlink(missing_ok=True)
+                raise
+            ledger = cls(path, connection, Book(str(path)), seen)
+            try:
+                ledger._begin(identity, salt, data, unit, budget)
+                if others:
+                    caveat = "the data had a ledger before this one, whose spending is not counted here"
+                    ledger._append(WORD, {"accepted": SECOND_LEDGER, "caveat": caveat})
+            except BaseException:
+                connection.close()
+                seen.discard()
+                path.unlink(missing_ok=True)
+                raise
+        return ledger
+
+    def _begin(self, identity: str, salt: str, data: str, unit: str, budget: Budget) -> None:
+        print_of_data = witness.fingerprint(salt, data)
+        self._witness.belongs_to(print_of_data)
+        self._append(
             OPENED,
             {
                 "ledger": identity,
@@ -112,10 +130,6 @@ class Ledger:
                 "budget": {"epsilon": budget.epsilon, "delta": budget.delta, "accountant": budget.accountant},
             },
         )
-        if others:
-            caveat = "the data had a ledger before this one, whose spending is not counted here"
-            ledger._append(WORD, {"accepted": SECOND_LEDGER, "caveat": caveat})
-        return ledger
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], data: str, *, accept: Collection[str] = ()) -> Ledger:
@@ -140,7 +154,7 @@ class Ledger:
                         f"order; if the data changed, accept {OTHER_DATA!r}."
                     )
                 words.append({"accepted": OTHER_DATA, "fingerprint": print_of_data})
-            seen = witness.Witness.open(opening["ledger"])
+            seen = witness.Witness.open(opening["ledger"], path)
             if seen is None:
                 if MOVED not in accepted:
                     raise LedgerRolledBack(

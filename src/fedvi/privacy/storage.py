@@ -88,13 +88,13 @@ def look(path: Path) -> sqlite3.Connection:
 class Lock:
     """A lock on a file of its own, which is made if need be and never deleted."""
 
-    def __init__(self, path: Path, wait: float = 0.0):
+    def __init__(self, path: Path, what: str, wait: float = 0.0):
         self._file = open(path, "a")  # noqa: SIM115 - held until closed
         deadline = time.monotonic() + wait
         while not self._try():
             if time.monotonic() >= deadline:
                 self._file.close()
-                raise LedgerInUse(f"{path} is locked by another process. Wait for it or stop it.")
+                raise LedgerInUse(f"{what} is open in another process. Wait for it or stop it.")
             time.sleep(0.02)
 
     def _try(self) -> bool:

@@ -52,7 +52,7 @@ class Witness:
         """Make the witness of a new ledger."""
         path = _path(identity)
         _make_directory(path.parent)
-        lock = storage.Lock(path.with_suffix(".lock"))
+        lock = storage.Lock(path.with_suffix(".lock"), str(ledger))
         witness = cls(storage.create(path, SCHEMA), path, lock)
         with storage.explained(path):
             witness._connection.execute("INSERT INTO ledger VALUES (?, ?)", (str(ledger), salt))
@@ -60,12 +60,12 @@ class Witness:
         return witness
 
     @classmethod
-    def open(cls, identity: str) -> Witness | None:
+    def open(cls, identity: str, ledger: Path) -> Witness | None:
         """Open the witness of a ledger, or return None if there is none here."""
         path = _path(identity)
         if not path.exists():
             return None
-        lock = storage.Lock(path.with_suffix(".lock"))
+        lock = storage.Lock(path.with_suffix(".lock"), str(ledger))
         try:
             return cls(storage.lock(path), path, lock)
         except BaseException:
@@ -91,6 +91,11 @@ class Witness:
         """Unlock."""
         self._connection.close()
         self._lock.close()
+
+    def discard(self) -> None:
+        """Forget a ledger that could not be made after all."""
+        self.close()
+        self.path.unlink(missing_ok=True)
 
 
 def exists(book: Book) -> bool:
@@ -118,7 +123,7 @@ def creating() -> contextlib.closing[storage.Lock]:
     """Return a lock under which one ledger at a time is made here."""
     directory = _path("").parent
     _make_directory(directory)
-    return contextlib.closing(storage.Lock(directory / "creating.lock", wait=10.0))
+    return contextlib.closing(storage.Lock(directory / "creating.lock", str(directory), wait=10.0))
 
 
 def ledgers_of(digest: str) -> list[str]:

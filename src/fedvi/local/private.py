@@ -12,8 +12,6 @@ import dataclasses
 import os
 from collections.abc import Collection, Hashable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import jax.numpy as jnp
 
@@ -29,9 +27,10 @@ from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import NOT_PRIVATE
 from fedvi.privacy.ledger import Ledger, digest
 from fedvi.privacy.randomness import secure_generator
+from fedvi.privacy.storage import Closing
 
 
-class PrivateClient:
+class PrivateClient(Closing):
     """A client with its rows, its ledger and its state; use it in a `with` statement.
 
     event: what one update does to the rows.
@@ -98,14 +97,6 @@ class PrivateClient:
     def close(self) -> None:
         """Close the ledger."""
         self.ledger.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _check_guarantee(algorithm: Algorithm, rows: int) -> None:

@@ -11,7 +11,6 @@ NumPy's protocol serves as well.
 from __future__ import annotations
 
 import abc
-import math
 from collections.abc import Hashable
 from typing import TypeVar
 
@@ -23,7 +22,7 @@ from fedvi.checks import in_range, whole
 from fedvi.models import Model
 from fedvi.privacy.events import NOT_PRIVATE
 from fedvi.privacy.mechanism import Batch
-from fedvi.privacy.sampling import all_rows, fixed_size
+from fedvi.privacy.sampling import AllRows, expected_batch, fixed_size
 from fedvi.pytree import pytree, static
 
 C = TypeVar("C")
@@ -70,7 +69,7 @@ class Minibatch(WithoutPrivacy):
 
     def batch_size(self, rows: int) -> int:
         """Return the number of rows in a batch."""
-        return min(rows, max(self.minimum, math.ceil(self.fraction * rows)))
+        return expected_batch(rows, self.minimum, self.fraction)
 
     def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
         """Return one batch per step."""
@@ -78,19 +77,5 @@ class Minibatch(WithoutPrivacy):
 
 
 @pytree
-class FullBatch(WithoutPrivacy):
+class FullBatch(AllRows, WithoutPrivacy):
     """All rows of the client in every step."""
-
-    def batch_size(self, rows: int) -> int:
-        """Return the number of rows."""
-        return rows
-
-    def draw(
-        self,
-        rng: np.random.Generator,  # noqa: ARG002 - nothing is random here
-        rows: int,
-        steps: int,  # noqa: ARG002
-        capacity: int,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return one batch for all steps."""
-        return all_rows(rows, capacity)

@@ -23,8 +23,7 @@ import secrets
 import sqlite3
 from collections.abc import Collection, Hashable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +63,7 @@ def digest(x: Any, y: Any) -> str:
     return hashlib.sha256(f"{shape} {total}".encode()).hexdigest()
 
 
-class Ledger:
+class Ledger(storage.Closing):
     """An open ledger; use it in a `with` statement. No other process can open it meanwhile."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, book: Book, seen: witness.Witness):
@@ -249,14 +248,6 @@ class Ledger:
         """Let others open the ledger."""
         self._connection.close()
         self._witness.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _closed(self, event: Hashable, updates: int, already: dict[Any, int]) -> str:
         budget = self._book.budget

@@ -15,7 +15,6 @@ Nothing here is random: rows and standard normals are drawn before (`draw`) and 
 from __future__ import annotations
 
 import abc
-import math
 from collections.abc import Hashable
 from typing import Protocol, TypeVar
 
@@ -29,7 +28,7 @@ from fedvi.checks import in_range, one_number, one_of, positive, whole
 from fedvi.models import Model
 from fedvi.models.clipping import paired_sum
 from fedvi.privacy.events import gaussian, padded_poisson_gaussian, poisson_gaussian
-from fedvi.privacy.sampling import all_rows, padded, poisson_capacity, poisson_sample
+from fedvi.privacy.sampling import AllRows, expected_batch, padded, poisson_capacity, poisson_sample
 from fedvi.pytree import pytree, static
 
 C = TypeVar("C")
@@ -169,7 +168,7 @@ class PoissonGaussian(GaussianMechanism):
 
     def batch_size(self, rows: int) -> int:
         """Return the expected number of rows in a batch."""
-        return min(rows, max(self.minimum, math.ceil(self.fraction * rows)))
+        return expected_batch(rows, self.minimum, self.fraction)
 
     def sampling_rate(self, rows: int) -> float:
         """Return the probability with which each row is in a batch."""
@@ -197,7 +196,7 @@ class PoissonGaussian(GaussianMechanism):
 
 
 @pytree
-class FullBatchGaussian(GaussianMechanism):
+class FullBatchGaussian(AllRows, GaussianMechanism):
     """All rows in every step: the plain Gaussian mechanism, without sampling.
 
     Costs as much privacy as many sampled steps with less noise, and more computing; its accounting is exact.
@@ -206,24 +205,6 @@ class FullBatchGaussian(GaussianMechanism):
     noise_multiplier: float | Float[Array, ""] = 30.0
     clip_norm: float | Float[Array, ""] = 1.5
     clips: str = static(default="likelihood")
-
-    def batch_size(self, rows: int) -> int:
-        """Return the number of rows."""
-        return rows
-
-    def capacity(self, rows: int) -> int:
-        """Return the number of rows."""
-        return rows
-
-    def draw(
-        self,
-        rng: np.random.Generator,  # noqa: ARG002 - nothing is random here
-        rows: int,
-        steps: int,  # noqa: ARG002
-        capacity: int,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return one batch for all steps."""
-        return all_rows(rows, capacity)
 
     def event(self, rows: int, steps: int) -> Hashable:  # noqa: ARG002 - the same for any number of rows
         """Return the event of `steps` sums over all rows."""

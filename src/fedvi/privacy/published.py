@@ -8,7 +8,6 @@ them.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from fedvi.checks import in_range, whole
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import poisson_gaussian
 from fedvi.privacy.mechanism import GaussianMechanism
-from fedvi.privacy.sampling import fixed_size
+from fedvi.privacy.sampling import expected_batch, fixed_size
 from fedvi.pytree import pytree, static
 
 
@@ -53,7 +52,7 @@ class FixedSizeGaussian(GaussianMechanism):
 
     def batch_size(self, rows: int) -> int:
         """Return the number of rows in a batch."""
-        return min(rows, max(self.minimum, math.ceil(self.fraction * rows)))
+        return expected_batch(rows, self.minimum, self.fraction)
 
     def capacity(self, rows: int) -> int:
         """Return the number of rows in a batch."""

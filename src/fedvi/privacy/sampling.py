@@ -11,6 +11,33 @@ import math
 import numpy as np
 
 
+def expected_batch(rows: int, minimum: int, fraction: float) -> int:
+    """Return the batch size `max(minimum, ceil(fraction rows))`, or all rows if there are fewer."""
+    return min(rows, max(minimum, math.ceil(fraction * rows)))
+
+
+class AllRows:
+    """Sampling that takes every row in every step."""
+
+    def batch_size(self, rows: int) -> int:
+        """Return the number of rows."""
+        return rows
+
+    def capacity(self, rows: int) -> int:
+        """Return the number of rows."""
+        return rows
+
+    def draw(
+        self,
+        rng: np.random.Generator,  # noqa: ARG002 - nothing is random here
+        rows: int,
+        steps: int,  # noqa: ARG002
+        capacity: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return one batch for all steps."""
+        return all_rows(rows, capacity)
+
+
 def all_rows(rows: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
     """Return row numbers and mask of one batch of all rows."""
     index = np.arange(capacity, dtype=np.int32)[None]

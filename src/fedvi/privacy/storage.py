@@ -9,13 +9,15 @@ as for a backup. `Lock` is of the other kind, on a file of its own.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import importlib
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from fedvi.errors import LedgerDamaged, LedgerError, LedgerInUse
 
@@ -85,7 +87,23 @@ def look(path: Path) -> sqlite3.Connection:
         return connection
 
 
-class Lock:
+class Closing(abc.ABC):
+    """Something to be used in a `with` statement, at whose end it is closed."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of everything."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Lock(Closing):
     """A lock on a file of its own, which is made if need be and never deleted."""
 
     def __init__(self, path: Path, what: str, wait: float = 0.0):

@@ -41,7 +41,7 @@ def fingerprint(salt: str, digest: str) -> str:
     return hmac.new(bytes.fromhex(salt), digest.encode(), hashlib.sha256).hexdigest()
 
 
-class Witness:
+class Witness(storage.Closing):
     """The witness of one ledger, locked while open."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, lock: storage.Lock):
@@ -119,11 +119,11 @@ def _missing(connection: sqlite3.Connection, book: Book) -> int | None:
     return None
 
 
-def creating() -> contextlib.closing[storage.Lock]:
+def creating() -> storage.Lock:
     """Return a lock under which one ledger at a time is made here."""
     directory = _path("").parent
     _make_directory(directory)
-    return contextlib.closing(storage.Lock(directory / "creating.lock", str(directory), wait=10.0))
+    return storage.Lock(directory / "creating.lock", str(directory), wait=10.0)
 
 
 def ledgers_of(digest: str) -> list[str]:

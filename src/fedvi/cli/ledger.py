@@ -78,20 +78,16 @@ def _show(book: Book, last: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedvi.privacy.events import describe, from_json
+    from fedvi.privacy.events import from_json, summarise
 
-    console = Console()
-    console.print(book.spent.statement(f"the data of ledger {Path(book.where).name}"), highlight=False)
+    typer.echo(book.spent.statement(f"the data of ledger {Path(book.where).name}"))
     for event, count in book.planned.items():
-        left = book.remaining(event)
-        console.print(f"  Planned: {count} x {describe(event, book.unit)}; {left} left", highlight=False)
-    table = Table(title=f"The last of {len(book.entries)} entries")
-    for column in ("number", "time", "kind", "what"):
-        table.add_column(column)
+        typer.echo(f"  Planned: {count} x ({summarise(event)}), of which {book.remaining(event)} are left.")
+    table = Table("number", "time", "kind", "what", title=f"The last of {len(book.entries)} entries")
     for entry in book.entries[-last:] if last > 0 else []:
-        what = entry.body.get("purpose") or entry.body.get("accepted") or f"ledger {entry.body['ledger']}"
+        what = entry.body.get("purpose") or entry.body.get("accepted") or entry.body["ledger"]
         if "event" in entry.body:
             times = f"{entry.body['updates']} x " if "updates" in entry.body else ""
-            what = f"{what}: {times}{describe(from_json(entry.body['event']), book.unit)}"
-        table.add_row(str(entry.number), entry.time, entry.kind, what)
-    console.print(table)
+            what = f"{what}: {times}({summarise(from_json(entry.body['event']))})"
+        table.add_row(str(entry.number), entry.time[:19], entry.kind, what)
+    Console().print(table)

@@ -109,6 +109,13 @@ def from_json(values: dict[str, Any]) -> DpEvent:
         raise InputError(f"Expected an event as written by fedvi, got {values!r}.") from error
 
 
+def summarise(event: Hashable) -> str:
+    """Return what happened, in a few words."""
+    fields = to_json(event)
+    rate = f", rate {fields['sampling_rate']:.4g}" if "sampling_rate" in fields else ""
+    return f"{fields['steps']} steps{rate}, noise {fields['noise_multiplier']:g}"
+
+
 def describe(event: Hashable, unit: str = EXAMPLE) -> str:
     """Return what happened, in words."""
     fields = to_json(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,36 +81,25 @@ class Spent:
         unit = "one example (row)" if row else "everything that the client holds"
         there = "one example was there" if row else "the client sent more than noise"
         relation = "one example is added or removed" if row else "the client takes part, or sends noise alone"
-        exchange = (
-            "one example is exchanged for another" if row else "all of the client's data is exchanged for other data"
-        )
-        exchanged = (
-            [] if self.epsilon_substitute is None else [f"  Epsilon {_shown(self.epsilon_substitute)} if {exchange}."]
-        )
-        limit = (
-            []
-            if self.epsilon_max is None
-            else [
-                f"  Never more than epsilon {self.epsilon_max:g}: that was planned before the first release, and",
-                "  holds even if the time of stopping depended on what was released.",
-            ]
-        )
-        done = [f"  - {count} x: {describe(event, self.unit)}" for event, count in self.events if count]
-        return "\n".join(
-            [
-                f"Privacy of {holder}",
-                f"  Protected: {unit}. Whoever sees everything that was released can hardly tell whether",
-                f"  {there}, whatever else they know.",
-                f"  Spent: epsilon {_shown(self.epsilon)} at delta {self.delta:g}, if {relation}.",
-                *limit,
-                *exchanged,
-                f"  Accounted by {ACCOUNTED_BY[self.accountant]}.",
-                "  Released:" if done else "  Released: nothing.",
-                *done,
-                *(f"  On a person's word: {note}." for note in self.notes),
-                *(f"  NOT A GUARANTEE: {caveat}." for caveat in self.caveats),
-            ]
-        )
+        exchange = "one example" if row else "all of the client's data"
+        lines = [
+            f"Protected: {unit}. Whoever sees everything that was released can hardly tell whether {there}, whatever "
+            "else they know.",
+            f"Spent: epsilon {_shown(self.epsilon)} at delta {self.delta:g}, if {relation}.",
+        ]
+        if self.epsilon_substitute is not None:
+            lines.append(f"Epsilon {_shown(self.epsilon_substitute)} if {exchange} is exchanged for other data.")
+        if self.epsilon_max is not None:
+            lines.append(
+                f"Never more than epsilon {self.epsilon_max:g}, even if the time of stopping depended on what was released."
+            )
+        lines.append(f"Accounted by {ACCOUNTED_BY[self.accountant]}.")
+        lines += [f"Released: {count} x {describe(event, self.unit)}." for event, count in self.events if count]
+        lines += [] if self.updates else ["Released: nothing."]
+        lines += [f"On a person's word: {note}." for note in self.notes]
+        lines += [f"NOT A GUARANTEE: {caveat}." for caveat in self.caveats]
+        wrapped = [textwrap.fill(line, 98, initial_indent="  ", subsequent_indent="    ") for line in lines]
+        return "\n".join([f"Privacy of {holder}", *wrapped])
 
 
 def _shown(epsilon: float) -> str:

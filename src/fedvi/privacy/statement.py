@@ -90,9 +90,8 @@ class Spent:
         if self.epsilon_substitute is not None:
             lines.append(f"Epsilon {_shown(self.epsilon_substitute)} if {exchange} is exchanged for other data.")
         if self.epsilon_max is not None:
-            lines.append(
-                f"Never more than epsilon {self.epsilon_max:g}, even if the time of stopping depended on what was released."
-            )
+            most = f"epsilon {self.epsilon_max:g}"
+            lines.append(f"Never more than {most}, even if the time of stopping depended on what was released.")
         lines.append(f"Accounted by {ACCOUNTED_BY[self.accountant]}.")
         lines += [f"Released: {count} x {describe(event, self.unit)}." for event, count in self.events if count]
         lines += [] if self.updates else ["Released: nothing."]

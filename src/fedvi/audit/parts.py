@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvi.audit.subject import CANARY, Subject, silent, some
+from fedvi.audit.subject import CANARY, Subject, silent
 from fedvi.errors import InputError
 from fedvi.local import Draws
 
@@ -53,15 +53,15 @@ def audit_parts(subject: Subject, updates: int = 500) -> list[Finding]:
 
 
 def directions(dim: int) -> Iterator[np.ndarray]:
-    """Return the directions that canaries take: one feature, all of them, and two at random; no entry beyond 1."""
+    """Return the directions that canaries take: one feature, all of them, and one at random; no entry beyond 1."""
     yield np.eye(dim)[0]
     yield np.ones(dim)
-    yield from np.random.default_rng(1).uniform(-1, 1, size=(2, dim))
+    yield from np.random.default_rng(1).uniform(-1, 1, size=(1, dim))
 
 
 def _sensitivity(subject: Subject, draws: Draws) -> list[Finding]:
     """Compare what is seen without noise, with and without each canary."""
-    quiet = silent(some(draws, slice(64)))
+    quiet = silent(draws)
     findings = []
     for name, (size, target) in CANARIES.items():
         worst = 0.0

@@ -133,7 +133,9 @@ class Subject:
         look = self._release if self.whole_client else self._gradients
 
         def all_updates(site: Site, draws: Draws, damping: Any) -> jax.Array:
-            return jax.lax.map(lambda one: look(site, one, damping), draws, batch_size=64)
+            updates = len(draws.scale)
+            together = max(size for size in range(1, 65) if updates % size == 0)  # a remainder would be compiled too
+            return jax.lax.map(lambda one: look(site, one, damping), draws, batch_size=together)
 
         return jax.jit(all_updates)
 

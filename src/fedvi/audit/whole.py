@@ -62,7 +62,7 @@ def audit_update(subject: Subject, runs: int = 1000, delta: float = 1e-3) -> Ver
     claim = to_json(subject.event)
     steps, draws = claim["steps"], subject.draws(2 * runs)
     site = subject.site(np.full(subject.dim, HUGE), alone=True)
-    quiet = silent(some(draws, slice(64)))
+    quiet = silent(some(draws, slice(50)))
     nothing = np.mean(subject.observe(site, quiet, present=False), axis=0)
     push = subject.observe(site, _with_canary(quiet))[0] - nothing
     direction = push / np.linalg.norm(push, axis=-1, keepdims=True)

@@ -31,7 +31,7 @@ from fedvi.privacy.storage import Closing
 
 
 class PrivateClient(Closing):
-    """A client with its rows, its ledger and its state; use it in a `with` statement.
+    """A client with its rows, its ledger and its state; made by `open`, used in a `with` statement.
 
     event: what one update does to the rows.
     remaining: how many updates the ledger still admits.
@@ -43,6 +43,8 @@ class PrivateClient(Closing):
         _check_guarantee(algorithm, self._rows)
         self.ledger = ledger
         self.event: Hashable = algorithm.event(self._rows)
+        if ledger.book.unit != algorithm.unit:
+            raise InputError(f"Expected a ledger for one {algorithm.unit}, got one for one {ledger.book.unit}.")
         self.state: ClientState = init_client(algorithm, public.prior)
 
     @classmethod
@@ -55,10 +57,12 @@ class PrivateClient(Closing):
         public: Public,
         budget: Budget,
         *,
+        state: ClientState | None = None,
         accept: Collection[str] = (),
     ) -> PrivateClient:
         """Check the rows, open their ledger (or make it), and plan as many updates as the budget admits.
 
+        state: of the client when it last worked in the same federation, to go on from there; None to begin anew.
         accept: what a person accepts in so many words; see `Ledger.open`.
         """
         instance("budget", budget, Budget)
@@ -75,6 +79,7 @@ class PrivateClient(Closing):
             _check_same(opened, fixed, algorithm.unit)
             site = Site(jnp.asarray(x), jnp.asarray(y), jnp.int32(0), jnp.int32(rows))
             client = cls(site, model, algorithm, public, opened)
+            client.state = client.state if state is None else state
             opened.plan(client.event)
         except BaseException:
             opened.close()
@@ -89,6 +94,8 @@ class PrivateClient(Closing):
     def update(self, q: GaussianFamily) -> Release:
         """Make one private update of the posterior q, or raise `BudgetClosed`."""
         check_request(self._algorithm, self._public, q, self.state, self._site)
+        if self._algorithm.event(self._rows) != self.event:
+            raise InputError("Expected the settings that the client was opened with, got others: they were changed.")
         self.ledger.charge(self.event)
         draws = draw(self._algorithm, self._model, self._public.prior, self._rows, secure_generator())
         self.state, release = update(self._algorithm, self._model, self._public, q, self.state, self._site, draws)

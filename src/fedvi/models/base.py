@@ -65,15 +65,15 @@ class Model(abc.ABC):
     ) -> C:
         """Return `sum_i mask_i clip(g_i - offset, clip_norm)` with g_i the gradient of `E_q[log p(y_i | x_i, w)]`.
 
-        mask: 1 for rows that count and 0 for others. offset: None for zero. See `fedvi.models.clipping` for what is
-        guaranteed.
+        mask: 1 for rows that count and 0 for others. offset: None for zero. The sum is in double precision. See
+        `fedvi.models.clipping` for what is guaranteed.
         """
 
         def of_row(row: Array, target: Array) -> C:
             return self.gradient(q, row[None], target[None], jnp.ones_like(mask[:1]), z)
 
         shift = jax.tree.map(jnp.zeros_like, q) if offset is None else offset
-        return clipped_sum_by_row(of_row, (x, y), mask, clip_norm, shift)
+        return clipped_sum_by_row(of_row, (x, y), mask, clip_norm, shift, mask.size)
 
     def dim(self, x: Float[Array, "n ..."] | np.ndarray) -> int:
         """Return the number of parameters for data like x; one per column unless a model says otherwise."""

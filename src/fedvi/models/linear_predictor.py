@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from fedvi.errors import InputError
 from fedvi.models.base import Model
-from fedvi.models.clipping import clip_weights
+from fedvi.models.clipping import clip_weights, double_precision, narrow, sum_in_chunks, widen
 
 C = TypeVar("C")
 
@@ -97,29 +97,42 @@ class LinearPredictorModel(Model):
         clip_norm: Float[Array, ""],
         offset: C | None = None,
     ) -> C:
-        """Return the sum of clipped gradients, in closed form.
+        """Return the sum of clipped gradients, in closed form and double precision.
 
         With an offset k, `|g_i - k|^2 = |g_i|^2 + |k|^2 - 2 (a_i dm_i + b_i dv_i)`, where (dm, dv) is the derivative of
         `project` along k.
         """
 
-        def project(coordinates: Any) -> Any:
-            return coordinates.project(x)
+        def part(rows: Array, targets: Array, counts: Array) -> C:
+            return self._clipped_part(q, rows, targets, counts, z, clip_norm, offset, mask.size)
 
-        x = jnp.where(jnp.abs(x) <= LARGEST, x, 0)  # also for NaN: 0 * infinity would reach other rows' sums
-        (mean, variance), pull_back = jax.vjp(project, q)
-        by_mean, by_variance = self.slopes(mean, variance, y, z)
-        mean_norms, variance_norms = q.squared_gradient_norms(x)  # type: ignore[attr-defined]
+        with double_precision():
+            return sum_in_chunks(part, x, y, mask)
+
+    def _clipped_part(
+        self, q: Any, x: Array, y: Array, mask: Array, z: Array, clip_norm: Array, offset: Any, total_rows: int
+    ) -> Any:
+        """Return the sum over some rows; slopes are the model's own work, everything else is in double precision."""
+        coordinates, shift, features = widen((q, offset, x))
+        features = jnp.where(jnp.abs(features) <= LARGEST, features, 0)  # also for NaN
+        mean, variance = narrow(coordinates.project(features), y)
+        with jax.enable_x64(y.dtype == jnp.float64):
+            slopes = self.slopes(mean, variance, y, z)
+        by_mean, by_variance = widen(slopes)
+
+        mean_norms, variance_norms = coordinates.squared_gradient_norms(features)
         # products of norms, not of squares, of which one may vanish while the other explodes
         squared = sizes = (by_mean * jnp.sqrt(mean_norms)) ** 2 + (by_variance * jnp.sqrt(variance_norms)) ** 2
         if offset is not None:
-            _, (along_mean, along_variance) = jax.jvp(project, (q,), (offset,))
-            sizes = squared + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(offset))
+            _, (along_mean, along_variance) = jax.jvp(lambda c: c.project(features), (coordinates,), (shift,))
+            sizes = squared + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(shift))
             squared = jnp.maximum(sizes - 2 * (by_mean * along_mean + by_variance * along_variance), 0)
-        weights = mask * clip_weights(squared, clip_norm, sizes)
-        slopes = (jnp.where(weights > 0, weights * slope, 0) for slope in (by_mean, by_variance))
-        summed: C
-        (summed,) = pull_back(tuple(slopes))
+        weights = widen(mask) * clip_weights(squared, widen(clip_norm), sizes, total_rows)
+
+        counted = weights > 0
+        kept = jnp.where(counted[:, None], features, 0)  # 0 * infinity would reach other rows' sums
+        _, pull_back = jax.vjp(lambda c: c.project(kept), coordinates)
+        (summed,) = pull_back(tuple(jnp.where(counted, weights * slope, 0) for slope in (by_mean, by_variance)))
         if offset is None:
             return summed
-        return jax.tree.map(lambda leaf, shift: leaf - jnp.sum(weights) * shift, summed, offset)
+        return jax.tree.map(lambda leaf, k: leaf - jnp.sum(weights) * k, summed, shift)

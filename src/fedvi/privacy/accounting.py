@@ -47,6 +47,9 @@ LARGE = 20.0
 LITTLE_NOISE = 0.05
 """The same for less noise than this in a single step."""
 
+CONVOLUTION = 1e-11
+"""Delta that is set aside for rounding in the convolutions of privacy loss distributions, which are off by 1e-13."""
+
 FOR_CUTTING = 0.1
 """The part of delta that the filter sets aside for batches that were cut."""
 
@@ -134,11 +137,11 @@ def _default_orders() -> tuple[float, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _pld_epsilon(spent: Composition, delta: float, relation: str) -> float:
-    left = delta - _cut(spent)
-    if left <= 0:
-        return math.inf
+    left = delta - _cut(spent) - CONVOLUTION
     orders = tuple(_default_orders())
     rough = _rdp_epsilon(spent, delta, _improved_conversion, orders)
+    if left <= 0:
+        return rough if relation == ADD_OR_REMOVE else math.inf
     if rough > LARGE or any(to_json(event)["noise_multiplier"] < LITTLE_NOISE for event, _ in spent):
         return max(LARGE, rough) if relation == ADD_OR_REMOVE else math.inf
     distributions = [_pld(event, relation, count) for event, count in spent]

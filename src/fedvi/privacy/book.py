@@ -40,6 +40,11 @@ class Entry:
     body: dict[str, Any]
     chain: str
 
+    @classmethod
+    def after(cls, previous: str, number: int, time: str, kind: str, body: dict[str, Any]) -> Entry:
+        """Return the entry that follows the one with chain `previous`."""
+        return cls(number, time, kind, body, link(previous, number, time, kind, body))
+
 
 def link(previous: str, number: int, time: str, kind: str, body: dict[str, Any]) -> str:
     """Return the chain of an entry."""
@@ -70,7 +75,7 @@ class Book:
 
     def append(self, entry: Entry) -> None:
         """Add an entry that follows the last one, or raise `LedgerDamaged`."""
-        if entry != self.following(entry.time, entry.kind, entry.body):
+        if entry != Entry.after(self.link, len(self.entries), entry.time, entry.kind, entry.body):
             raise LedgerDamaged(f"Ledger {self.where} is damaged at entry {len(self.entries)}: its chain is broken.")
         try:
             if (entry.kind == OPENED) != (entry.number == 0):
@@ -89,11 +94,10 @@ class Book:
             raise LedgerDamaged(f"Ledger {self.where} cannot be understood: {error}.") from error
         self.entries.append(entry)
 
-    def following(self, time: str, kind: str, body: dict[str, Any]) -> Entry:
-        """Return the entry that would come next."""
-        previous = self.entries[-1].chain if self.entries else ""
-        number = len(self.entries)
-        return Entry(number, time, kind, body, link(previous, number, time, kind, body))
+    @property
+    def link(self) -> str:
+        """The chain that the next entry follows."""
+        return self.entries[-1].chain if self.entries else ""
 
     @staticmethod
     def opened(body: dict[str, Any]) -> tuple[Budget, str]:

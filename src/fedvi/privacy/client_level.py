@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from fedvi.checks import one_number, positive
-from fedvi.models.clipping import clip_weights
+from fedvi.models.clipping import clip_weights, double_precision, narrow, widen
 from fedvi.privacy.events import gaussian
 from fedvi.pytree import pytree
 
@@ -46,11 +46,13 @@ class ClientLevel:
         """Return the clipped change with its noise; a change that is not finite counts as none."""
         one_number("clip_norm", self.clip_norm)
         one_number("noise_multiplier", self.noise_multiplier)
-        flat, unravel = ravel_pytree(change)
-        squared = jnp.sum(flat**2)
-        weight = clip_weights(squared, jnp.asarray(self.clip_norm, flat.dtype), squared)
-        clipped = jnp.where(weight > 0, weight * flat, 0)
-        noisy: F = unravel(clipped + self.noise_multiplier * self.clip_norm * noise)
+        with double_precision():
+            flat, unravel = ravel_pytree(widen(change))
+            squared = jnp.sum(flat**2)
+            size, limit, normals = widen((self.noise_multiplier, self.clip_norm, noise))
+            weight = clip_weights(squared, limit, squared, 1)
+            clipped = jnp.where(weight > 0, weight * flat, 0)
+            noisy: F = narrow(unravel(clipped + size * limit * normals), change)
         return jax.tree.map(_symmetric, noisy)
 
     def event(self) -> Hashable:

@@ -50,17 +50,12 @@ WORDS = (OTHER_DATA, MOVED, ROLLED_BACK, SECOND_LEDGER)
 
 
 def digest(x: Any, y: Any) -> str:
-    """Return a digest of the rows of a data set, in whatever order and floating-point type they come.
-
-    A keyed hash of every row, added up: equal for equal rows, and to find other rows with the same sum is hopeless.
-    """
+    """Return a digest of the rows of a data set, in whatever order and floating-point type they come."""
     features, targets = (np.asarray(part, np.float32).reshape(len(part), -1) for part in (x, y))
-    table = np.ascontiguousarray(np.concatenate([features, targets], axis=1))
-    total = 0
-    for row in table:
-        total += int.from_bytes(hashlib.blake2b(row.data, digest_size=32).digest())
-    shape = f"{table.shape[0]} rows of {features.shape[1]} and {targets.shape[1]} columns"
-    return hashlib.sha256(f"{shape} {total}".encode()).hexdigest()
+    table = np.ascontiguousarray(np.concatenate([features, targets], axis=1)) + np.float32(0)  # -0 is 0
+    rows = sorted(hashlib.blake2b(row.data, digest_size=32).digest() for row in table)
+    shape = f"{table.shape[0]} rows of {features.shape[1]} and {targets.shape[1]} columns "
+    return hashlib.sha256(shape.encode() + b"".join(rows)).hexdigest()
 
 
 class Ledger(storage.Closing):
@@ -105,10 +100,7 @@ class Ledger(storage.Closing):
                 raise
             ledger = cls(path, connection, Book(str(path)), seen)
             try:
-                ledger._begin(identity, salt, data, unit, budget)
-                if others:
-                    caveat = "the data had a ledger before this one, whose spending is not counted here"
-                    ledger._append(WORD, {"accepted": SECOND_LEDGER, "caveat": caveat})
+                ledger._begin(identity, salt, data, unit, budget, second=bool(others))
             except BaseException:
                 connection.close()
                 seen.discard()
@@ -116,19 +108,19 @@ class Ledger(storage.Closing):
                 raise
         return ledger
 
-    def _begin(self, identity: str, salt: str, data: str, unit: str, budget: Budget) -> None:
+    def _begin(self, identity: str, salt: str, data: str, unit: str, budget: Budget, *, second: bool) -> None:
         print_of_data = witness.fingerprint(salt, data)
         self._witness.belongs_to(print_of_data)
-        self._append(
-            OPENED,
-            {
-                "ledger": identity,
-                "salt": salt,
-                "fingerprint": print_of_data,
-                "unit": unit,
-                "budget": {"epsilon": budget.epsilon, "delta": budget.delta, "accountant": budget.accountant},
-            },
-        )
+        opening = {
+            "ledger": identity,
+            "salt": salt,
+            "fingerprint": print_of_data,
+            "unit": unit,
+            "budget": {"epsilon": budget.epsilon, "delta": budget.delta, "accountant": budget.accountant},
+        }
+        caveat = "the data had a ledger before this one, whose spending is not counted here"
+        word = [(WORD, {"accepted": SECOND_LEDGER, "caveat": caveat})] if second else []
+        self._append((OPENED, opening), *word)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], data: str, *, accept: Collection[str] = ()) -> Ledger:
@@ -149,8 +141,8 @@ class Ledger(storage.Closing):
             if print_of_data != book.fingerprint:
                 if OTHER_DATA not in accepted:
                     raise OtherData(
-                        f"Ledger {path} belongs to other data. Open it with the rows that it was made for, in the same "
-                        f"order; if the data changed, accept {OTHER_DATA!r}."
+                        f"Ledger {path} belongs to other data. Open it with the rows that it was made for; if the data "
+                        f"changed, accept {OTHER_DATA!r}."
                     )
                 words.append({"accepted": OTHER_DATA, "fingerprint": print_of_data})
             seen = witness.Witness.open(opening["ledger"], path)
@@ -174,8 +166,8 @@ class Ledger(storage.Closing):
                 caveat = f"the ledger was rolled back from entry {missing} to entry {book.head.number}"
                 words.append({"accepted": ROLLED_BACK, "caveat": caveat})
             ledger = cls(path, connection, book, seen)
-            for word in words:
-                ledger._append(WORD, word)
+            if words:
+                ledger._append(*((WORD, word) for word in words))
             seen.see(book.head)
             seen.belongs_to(print_of_data)
             return ledger
@@ -232,7 +224,7 @@ class Ledger(storage.Closing):
             raise BudgetClosed(self._closed(event, max(wanted, 1), already))
         said = {"independent": True} if anew and independent else {}
         body = {"event": events.to_json(event), "updates": wanted, "purpose": purpose, "anew": anew, **said}
-        self._append(PLAN, body)
+        self._append((PLAN, body))
         return self.remaining(event)
 
     def charge(self, event: Hashable, purpose: str = "training") -> int:
@@ -241,7 +233,7 @@ class Ledger(storage.Closing):
             if event not in self._book.planned:
                 raise LedgerError(f"Expected a planned event, got {event!r}. Use ledger.plan(event) first.")
             raise BudgetClosed(self._closed(event, 1, self._book.charged))
-        self._append(CHARGE, {"event": events.to_json(event), "purpose": purpose})
+        self._append((CHARGE, {"event": events.to_json(event), "purpose": purpose}))
         return self._book.head.number
 
     def close(self) -> None:
@@ -258,18 +250,21 @@ class Ledger(storage.Closing):
             f"{' beside what is planned' if already is self._book.planned and already else ''}: budget closed."
         )
 
-    def _append(self, kind: str, body: dict[str, Any]) -> None:
-        """Write an entry, sync it, tell the witness; only then does it count here."""
+    def _append(self, *contents: tuple[str, dict[str, Any]]) -> None:
+        """Write entries in one transaction, sync it, tell the witness; only then do they count here."""
         self._require_own()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        entry = self._book.following(now, kind, body)
-        with storage.explained(self._path):
-            self._connection.execute(
-                "INSERT INTO entries VALUES (?, ?, ?, ?, ?)",
-                (entry.number, entry.time, entry.kind, json.dumps(entry.body), entry.chain),
-            )
-        self._book.append(entry)
-        self._witness.see(entry)
+        previous, number, entries = self._book.link, len(self._book.entries), []
+        for kind, body in contents:
+            entries.append(Entry.after(previous, number, now, kind, body))
+            previous, number = entries[-1].chain, number + 1
+        rows = [(entry.number, entry.time, entry.kind, json.dumps(entry.body), entry.chain) for entry in entries]
+        with storage.explained(self._path), self._connection:
+            self._connection.execute("BEGIN")
+            self._connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", rows)
+        for entry in entries:
+            self._book.append(entry)
+        self._witness.see(self._book.head)
 
     def _require_own(self) -> None:
         if os.getpid() != self._process:

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 from fedvi.checks import in_range, one_number, one_of, positive, whole
 from fedvi.models import Model
-from fedvi.models.clipping import paired_sum
+from fedvi.models.clipping import double_precision, narrow, widen
 from fedvi.privacy.events import gaussian, padded_poisson_gaussian, poisson_gaussian
 from fedvi.privacy.sampling import AllRows, expected_batch, padded, poisson_capacity, poisson_sample
 from fedvi.pytree import pytree, static
@@ -130,15 +130,12 @@ class GaussianMechanism(abc.ABC):
         one_number("clip_norm", self.clip_norm)
         one_number("noise_multiplier", self.noise_multiplier)
 
-        def clipped(rows: tuple[Array, ...]) -> C:
-            x, y, mask = rows
-            return model.clipped_gradient(q, x, y, mask, batch.model_noise, clip_norm, offset)
-
-        total, lost = paired_sum(clipped, (batch.x, batch.y, batch.mask))
-        large, unravel = ravel_pytree(total)
-        small, _ = ravel_pytree(lost)
-        noisy: C = unravel(large + (small + self.noise_multiplier * clip_norm * batch.privacy_noise))
-        return noisy
+        with double_precision():
+            total = model.clipped_gradient(q, batch.x, batch.y, batch.mask, batch.model_noise, clip_norm, offset)
+            flat, unravel = ravel_pytree(total)
+            size, noise = widen((self.noise_multiplier, batch.privacy_noise))
+            noisy: C = narrow(unravel(flat + size * widen(clip_norm) * noise), q)
+            return noisy
 
 
 @pytree

@@ -51,10 +51,14 @@ def create(path: Path, schema: str) -> sqlite3.Connection:
         raise LedgerError(f"{path} exists already. Open it, or choose another name.") from None
     except OSError as error:
         raise LedgerError(f"Cannot make {path}: {error.strerror}.") from error
-    with explained(path):
-        connection = _connect(path)
-        connection.executescript(f"BEGIN EXCLUSIVE; {schema} COMMIT;")
-        return connection
+    try:
+        with explained(path):
+            connection = _connect(path)
+            connection.executescript(f"BEGIN EXCLUSIVE; {schema} COMMIT;")
+            return connection
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def lock(path: Path) -> sqlite3.Connection:

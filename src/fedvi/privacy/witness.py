@@ -53,17 +53,21 @@ class Witness(storage.Closing):
         path = _path(identity)
         _make_directory(path.parent)
         lock = storage.Lock(path.with_suffix(".lock"), str(ledger))
-        witness = cls(storage.create(path, SCHEMA), path, lock)
-        with storage.explained(path):
-            witness._connection.execute("INSERT INTO ledger VALUES (?, ?)", (str(ledger), salt))
-            witness._connection.execute("INSERT INTO head VALUES (-1, '')")
+        try:
+            witness = cls(storage.create(path, SCHEMA + "INSERT INTO head VALUES (-1, '');"), path, lock)
+            with storage.explained(path):
+                witness._connection.execute("INSERT INTO ledger VALUES (?, ?)", (str(ledger), salt))
+        except BaseException:
+            lock.close()
+            raise
         return witness
 
     @classmethod
     def open(cls, identity: str, ledger: Path) -> Witness | None:
         """Open the witness of a ledger, or return None if there is none here."""
         path = _path(identity)
-        if not path.exists():
+        if not _has_seen_anything(path):
+            path.unlink(missing_ok=True)
             return None
         lock = storage.Lock(path.with_suffix(".lock"), str(ledger))
         try:
@@ -100,7 +104,18 @@ class Witness(storage.Closing):
 
 def exists(book: Book) -> bool:
     """Tell whether the book's ledger has a witness here."""
-    return _path(book.entries[0].body["ledger"]).exists()
+    return _has_seen_anything(_path(book.entries[0].body["ledger"]))
+
+
+def _has_seen_anything(path: Path) -> bool:
+    """Tell whether there is a witness that has seen an entry; one that has not belongs to a ledger never finished."""
+    if not path.exists() or path.stat().st_size == 0:
+        return False
+    try:
+        with contextlib.closing(storage.look(path)) as connection:
+            return bool(connection.execute("SELECT number FROM head").fetchone()[0] >= 0)
+    except (LedgerError, sqlite3.Error, TypeError):
+        return True  # damaged: let it be opened, and complain
 
 
 def newest_missing(book: Book) -> int | None:
@@ -130,6 +145,8 @@ def ledgers_of(digest: str) -> list[str]:
     """Return the paths of ledgers that were made here for data with this digest, and of witnesses that say nothing."""
     found = []
     for path in sorted(_path("").parent.glob("*.witness")):
+        if not _has_seen_anything(path):
+            continue
         try:
             with contextlib.closing(storage.look(path)) as connection:
                 ledger, salt = connection.execute("SELECT path, salt FROM ledger").fetchone()

@@ -326,6 +326,13 @@ def test_accountants_fail_closed(accountant: str) -> None:
     assert epsilon({poisson_gaussian(0.001, 0.02): 1}, DELTA, accountant) > 20
 
 
+@pytest.mark.parametrize("delta", [1e-9, 1e-10, 1e-12, 1e-14])
+def test_tiny_deltas_are_not_undercut_by_rounding_in_convolutions(delta: float) -> None:
+    """Twenty thousand steps that are sampled in name only: the Gaussian closed form is known."""
+    event = poisson_gaussian(100.0, 1 - 1e-9, 20_000)
+    assert epsilon({event: 1}, delta) >= gaussian_epsilon(math.sqrt(2), delta)
+
+
 def test_what_is_not_private_costs_everything() -> None:
     assert epsilon({NOT_PRIVATE: 1, UPDATE: 1}, DELTA) == math.inf
     assert epsilon({}, DELTA) == epsilon({UPDATE: 0}, DELTA) == 0

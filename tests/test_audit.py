@@ -22,6 +22,7 @@ from fedvi import (
     FullBatchGaussian,
     FullGaussian,
     Gaussian,
+    GlobalVI,
     GradientSteps,
     InputError,
     LinearRegression,
@@ -35,6 +36,7 @@ from fedvi.audit.picture import draw_audit
 from fedvi.audit.whole import _mu, _upper_bound
 from fedvi.federation.randomness import UPDATE, stream
 from fedvi.local import draw
+from fedvi.privacy.events import poisson_gaussian
 from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.pytree import pytree
 
@@ -190,7 +192,78 @@ class ShuffledEpochs(PoissonGaussian):
         return index, np.broadcast_to(np.arange(capacity) < size, index.shape)
 
 
+@pytree
+class MaskIgnored(PoissonGaussian):
+    def noisy_sum(self, model: Any, q: Any, batch: Any, clip_norm: Any, offset: Any) -> Any:
+        everything = dataclasses.replace(batch, mask=jnp.ones_like(batch.mask))
+        return super().noisy_sum(model, q, everything, clip_norm, offset)
+
+
+@pytree
+class QuietAboutOutliers(Mutant):
+    def noisy_sum(self, model: Any, q: Any, batch: Any, clip_norm: Any, offset: Any) -> Any:
+        size = jnp.where(jnp.max(jnp.abs(jnp.nan_to_num(batch.x))) > 50, 0.5, 1.0)
+        quieter = dataclasses.replace(batch, privacy_noise=size * batch.privacy_noise)
+        return super().noisy_sum(model, q, quieter, clip_norm, offset)
+
+
+@pytree
+class NoNoiseForEmptyBatches(PoissonGaussian):
+    def noisy_sum(self, model: Any, q: Any, batch: Any, clip_norm: Any, offset: Any) -> Any:
+        some = (jnp.sum(batch.mask) > 0).astype(batch.mask.dtype)
+        partly = dataclasses.replace(batch, privacy_noise=some * batch.privacy_noise)
+        return super().noisy_sum(model, q, partly, clip_norm, offset)
+
+
+@pytree
+class NoiseCutAtThree(Mutant):
+    def noisy_sum(self, model: Any, q: Any, batch: Any, clip_norm: Any, offset: Any) -> Any:
+        cut = dataclasses.replace(batch, privacy_noise=jnp.clip(batch.privacy_noise, -3, 3))
+        return super().noisy_sum(model, q, cut, clip_norm, offset)
+
+
+@pytree
+class NoiseOnAGrid(Mutant):
+    def noisy_sum(self, model: Any, q: Any, batch: Any, clip_norm: Any, offset: Any) -> Any:
+        coarse = dataclasses.replace(batch, privacy_noise=jnp.round(batch.privacy_noise * 64) / 64)
+        return super().noisy_sum(model, q, coarse, clip_norm, offset)
+
+
+@pytree
+class ClaimsMoreNoise(Mutant):
+    def event(self, rows: int, steps: int) -> Any:
+        return FullBatchGaussian(2 * self.noise_multiplier).event(rows, steps)
+
+
+@pytree
+class ClaimsFewerSteps(Mutant):
+    def event(self, rows: int, steps: int) -> Any:  # noqa: ARG002
+        return super().event(rows, 1)
+
+
+@pytree
+class ClaimsRarerSampling(PoissonGaussian):
+    def event(self, rows: int, steps: int) -> Any:
+        return poisson_gaussian(self.noise_multiplier, self.sampling_rate(rows) / 2, steps)
+
+
+@pytree
+class LessNoiseInGlobalVI(Mutant):
+    def gradient(self, model: Any, q: Any, batch: Any, prior_gradient: Any) -> Any:
+        larger = batch.total / batch.mask.size  # how often this client's rows stand for others'
+        quieter = dataclasses.replace(batch, privacy_noise=batch.privacy_noise / larger)
+        return super().gradient(model, q, quieter, prior_gradient)
+
+
 MUTANTS: dict[str, tuple[Any, str]] = {
+    "mask ignored": (MaskIgnored(NOISE, CLIP, minimum=8), "padding"),
+    "less noise for outliers": (QuietAboutOutliers(NOISE, CLIP), "noise, huge rows"),
+    "no noise for empty batches": (NoNoiseForEmptyBatches(NOISE, CLIP, minimum=8), "noise, empty batches"),
+    "noise cut at three": (NoiseCutAtThree(NOISE, CLIP), "tails of the noise"),
+    "noise on a grid": (NoiseOnAGrid(NOISE, CLIP), "values of the noise"),
+    "event claims more noise": (ClaimsMoreNoise(NOISE, CLIP), "noise, ordinary"),
+    "event claims fewer steps": (ClaimsFewerSteps(NOISE, CLIP), "private steps"),
+    "event claims rarer sampling": (ClaimsRarerSampling(NOISE, CLIP, minimum=8), "canary in a batch"),
     "noise halved": (NoiseHalved(NOISE, CLIP), "noise, "),
     "clip doubled": (ClipDoubled(NOISE, CLIP), "sensitivity"),
     "no clip": (NoClip(NOISE, CLIP), "sensitivity"),
@@ -217,6 +290,12 @@ def test_an_adversary_against_whole_updates_rejects_mutants(name: str) -> None:
     verdict = audit_update(audited(MUTANTS[name][0]), runs=1000)
     assert not verdict.passed
     assert verdict.mu_found > 1.5 * verdict.mu_claimed
+
+
+def test_noise_divided_by_the_scale_of_global_vi_is_rejected() -> None:
+    for mechanism, wrong in ((FullBatchGaussian(NOISE, CLIP), False), (LessNoiseInGlobalVI(NOISE, CLIP), True)):
+        subject = Subject(GlobalVI(GradientSteps(STEPS, 0.05, mechanism)), generators())
+        assert bool(rejections(subject)) == wrong
 
 
 def test_a_key_used_for_two_updates_is_rejected() -> None:

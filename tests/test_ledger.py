@@ -319,6 +319,35 @@ def test_two_processes_cannot_make_two_ledgers_of_one_data_set(tmp_path: Path) -
     assert sorted(process.communicate()[0].strip() for process in racing) == ["made", "refused", "refused"]
 
 
+def test_a_word_is_recorded_with_what_it_allows_or_not_at_all(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while moving or making a second ledger: the word is there, or has to be given again."""
+    make(path, charges=1)
+    with monkeypatch.context() as patched:
+        patched.setenv("FEDVI_STATE_DIR", str(tmp_path / "elsewhere"))
+        with monkeypatch.context() as dying:
+            dying.setattr(Ledger, "_append", lambda *_: power_cut(None))
+            with pytest.raises(RuntimeError):
+                Ledger.open(path, DATA, accept="moved")
+        with pytest.raises(LedgerRolledBack, match="not known on this machine"):
+            Ledger.open(path, DATA)
+        with Ledger.open(path, DATA, accept="moved") as ledger:
+            assert any("'moved' was accepted" in note for note in ledger.spent.notes)
+    second = tmp_path / "second.db"
+    with monkeypatch.context() as dying:
+        dying.setattr("fedvi.privacy.witness.Witness.see", lambda *_: power_cut(None))
+        with pytest.raises(RuntimeError):
+            Ledger.create(second, BUDGET, DATA, accept="second ledger")
+    assert not second.exists()
+
+
+def test_a_failed_creation_does_not_block_other_data(path: Path, state_directory: Path) -> None:
+    (state_directory / "ledgers").mkdir()
+    (state_directory / "ledgers" / "0123.witness").touch()  # a disk was full
+    Ledger.create(path, BUDGET, DATA).close()
+
+
 def test_a_full_disk_stops_the_charge_and_nothing_is_lost(path: Path) -> None:
     make(path, updates=60, charges=3)
     with Ledger.open(path, DATA) as ledger:
@@ -433,6 +462,8 @@ def test_digest_knows_the_same_rows_in_any_order_and_type_and_tells_others_apart
     same = ledgers.digest(x, y)
     assert same == ledgers.digest(x[::-1], y[::-1]) == ledgers.digest(x.astype(np.float32), list(y))
     changed = [(x + 1e-3, y), (x, y[::-1]), (x[:3], y[:3]), (x.reshape(4, 3, 1)[:, :2], y), (np.roll(x, 1, 1), y)]
+    zero = ledgers.digest(np.zeros((2, 1)), np.zeros(2))
+    assert zero == ledgers.digest(-np.zeros((2, 1)), np.zeros(2))
     twice = (np.concatenate([x, x]), np.concatenate([y, y]))
     assert len({same, *(ledgers.digest(*pair) for pair in [*changed, twice])}) == 7
 
@@ -591,6 +622,27 @@ def test_a_private_client_refuses_what_is_not_private(path: Path, algorithm: Any
     with pytest.raises(InputError, match=message):
         client(path, algorithm)
     assert not path.exists()
+
+
+def test_settings_changed_after_opening_are_noticed(path: Path) -> None:
+    noise: Any = np.array(40.0)
+    with client(path, PVI(GradientSteps(5, 0.1, FullBatchGaussian(noise, 1.0)))) as site:
+        site.update(PRIOR)
+        noise[...] = 0.01
+        with pytest.raises(InputError, match="they were changed"):
+            site.update(PRIOR)
+        assert sum(site.ledger.book.charged.values()) == 1
+
+
+def test_a_client_can_go_on_where_it_stopped(path: Path) -> None:
+    coordinator = Coordinator.start(PRIOR, ["site"])
+    with client(path) as site:
+        coordinator = coordinator.receive("site", site.update(coordinator.posterior))
+        state = site.state
+    table = logistic_tables([60], DIM, 0)["site 0"]
+    with PrivateClient.open(path, table, LogisticRegression(), ALGORITHM, PUBLIC, BUDGET, state=state) as site:
+        coordinator = coordinator.receive("site", site.update(coordinator.posterior))
+    assert int(coordinator.state.version) == 2
 
 
 def test_a_private_client_refuses_another_budget_and_other_rows(path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedvi.audit.subject import CANARY, Subject, silent
+from fedvi.audit.subject import CANARY, Subject, silent, with_canary
 from fedvi.errors import InputError
 from fedvi.local import Draws
 
@@ -48,7 +48,7 @@ class Finding:
 def audit_parts(subject: Subject, updates: int = 500) -> list[Finding]:
     """Run all tests of the parts, on so many updates."""
     draws = subject.draws(updates)
-    sampling = [] if subject.whole_client else _sampling(subject, draws)
+    sampling = [] if subject.whole_client else [*_sampling(subject, draws), _padding(subject, draws)]
     return [*_sensitivity(subject, draws), *_noise(subject, draws), *sampling]
 
 
@@ -61,8 +61,8 @@ def directions(dim: int) -> Iterator[np.ndarray]:
 
 def _sensitivity(subject: Subject, draws: Draws) -> list[Finding]:
     """Compare what is seen without noise, with and without each canary."""
-    quiet = silent(draws)
-    findings = []
+    quiet = silent(draws if subject.whole_client else with_canary(draws))
+    findings, largest = [], 0.0
     for name, (size, target) in CANARIES.items():
         worst = 0.0
         for direction in directions(subject.dim):
@@ -70,40 +70,51 @@ def _sensitivity(subject: Subject, draws: Draws) -> list[Finding]:
             canary[direction != 0] = size * direction[direction != 0]
             site = subject.site(canary, target)
             moved = subject.observe(site, quiet) - subject.observe(site, quiet, present=False)
-            largest = float(np.max(np.linalg.norm(moved, axis=-1)))
-            worst = max(worst, math.inf if math.isnan(largest) else largest)
+            norm = float(np.max(np.linalg.norm(moved, axis=-1)))
+            worst = max(worst, math.inf if math.isnan(norm) else norm)
+        largest = max(largest, worst)
         findings.append(Finding(f"sensitivity, {name} row", "at most 1 C", f"{worst:.5f} C", worst <= 1 + ROUNDING))
-    return findings
+    return [*findings, Finding("sensitivity, the audit's reach", "about 1 C", f"{largest:.5f} C", largest > 0.9)]
 
 
 def _noise(subject: Subject, draws: Draws) -> list[Finding]:
-    """Look at the noise alone: what is seen with it minus what is seen without."""
-    from scipy.stats import chi2, kstest, norm
+    """Look at the noise alone: what is seen with it minus what is seen without, for rows of several kinds."""
+    from scipy.stats import kstest, norm
 
-    site, claimed = subject.site(np.ones(subject.dim)), subject.noise_multiplier
-    noise = (subject.observe(site, draws) - subject.observe(site, silent(draws))) / claimed
-    noise = noise[..., _own_noise(subject)]
-    each = np.mean(noise**2, axis=(0, 1))
-    low, high = chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], noise.size) / noise.size
-    least = chi2.ppf(ALPHA / each.size, noise.size // each.size) / (noise.size // each.size)
-    total = float(np.mean(noise**2))
-    sizes = f"{claimed * math.sqrt(each.min()):.3f} to {claimed * math.sqrt(each.max()):.3f} by coordinate"
+    ones = np.ones(subject.dim)
+    nobody = dataclasses.replace(draws, mask=np.zeros_like(draws.mask))  # type: ignore[arg-type]
+    sites = {
+        "ordinary rows": (subject.site(ones), draws),
+        "huge rows": (subject.site(ones, others=1e3), draws),
+        "empty batches": (subject.site(ones), nobody),
+    }
+    findings = []
+    for name, (site, with_noise) in sites.items():
+        noise = subject.observe(site, with_noise) - subject.observe(site, silent(with_noise))
+        findings.append(_size_of_noise(subject, noise[..., _own_noise(subject)], name))
+        if name == "ordinary rows":
+            flat = (noise[..., _own_noise(subject)] / subject.claim["noise_multiplier"]).reshape(len(noise), -1)
+
+    count, steps = flat.size, subject.claim["steps"]
+    beyond, expected = int(np.sum(np.abs(flat) > 3)), count * 2 * norm.sf(3)
+    vectors = np.concatenate([np.reshape(part, (-1, part.shape[-1])) for part in _normals(draws)])
+    alike = len(vectors) - len(np.unique(vectors, axis=0))
+    distinct = len(np.unique(flat))
     tests = {
-        f"noise, {noise.size} draws": (
-            f"std {claimed:g} C",
-            f"{claimed * math.sqrt(total):.4f} C ({sizes})",
-            low <= total <= high and np.all(each >= least),
-        ),
+        "private steps": (f"{steps} an update", f"{noise.shape[1]}", noise.shape[1] == steps),
         "shape of the noise": (
             "normal",
-            f"p-value {(p := float(kstest(noise.ravel(), 'norm').pvalue)):.2g}",
+            f"p-value {(p := float(kstest(flat.ravel(), 'norm').pvalue)):.2g}",
             p > ALPHA,
         ),
+        "tails of the noise": (
+            f"{expected:.0f} beyond 3 std",
+            f"{beyond}",
+            abs(beyond - expected) <= norm.isf(ALPHA / 2) * math.sqrt(expected) + 10,
+        ),
+        "values of the noise": ("hardly any twice", f"{distinct} in {count}", distinct > 0.9 * count),
+        "draws of the noise": ("all different", f"{alike} of {len(vectors)} repeated", alike == 0),
     }
-    drawn = np.concatenate([np.reshape(part, (-1, part.shape[-1])) for part in _normals(draws)])
-    alike = len(drawn) - len(np.unique(drawn, axis=0))
-    tests["draws of the noise"] = ("all different", f"{alike} of {len(drawn)} repeated", alike == 0)
-    flat = noise.reshape(len(noise), -1)
     for name, table in (("steps and coordinates", flat.T), ("updates", flat)):
         if len(table) > 1:
             products = table @ table.T / math.sqrt(table.shape[1])
@@ -112,7 +123,35 @@ def _noise(subject: Subject, draws: Draws) -> list[Finding]:
             worst = float(apart.max())
             found = f"largest correlation {worst:.1f} standard errors of {limit:.1f}"
             tests[f"noise of different {name}"] = ("independent", found, worst <= limit)
-    return [Finding(name, claim, seen, bool(passed)) for name, (claim, seen, passed) in tests.items()]
+    return [*findings, *(Finding(name, claim, seen, bool(ok)) for name, (claim, seen, ok) in tests.items())]
+
+
+def _size_of_noise(subject: Subject, noise: np.ndarray, name: str) -> Finding:
+    from scipy.stats import chi2
+
+    claimed, count = subject.claim["noise_multiplier"], noise.size
+    each = np.mean((noise / claimed) ** 2, axis=(0, 1))
+    total, one = float(np.mean(each)), count // each.size
+    low, high = chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], count) / count
+    least = chi2.ppf(ALPHA / each.size, one) / one
+    sizes = f"{claimed * math.sqrt(each.min()):.3f} to {claimed * math.sqrt(each.max()):.3f} by coordinate"
+    passed = bool(low <= total <= high and np.all(each >= least))
+    return Finding(f"noise, {name}", f"std {claimed:g} C", f"{claimed * math.sqrt(total):.4f} C ({sizes})", passed)
+
+
+def _padding(subject: Subject, draws: Draws) -> Finding:
+    """Put a huge row into the last place of every batch, masked; nothing may change."""
+    mask = np.array(draws.mask)
+    mask[..., -1] = False
+
+    def seen(row: int) -> np.ndarray:
+        rows = np.array(draws.rows)
+        rows[..., -1] = row
+        changed = dataclasses.replace(silent(draws), rows=rows, mask=mask)  # type: ignore[arg-type]
+        return subject.observe(subject.site(np.full(subject.dim, 1e4)), changed)
+
+    moved = float(np.max(np.abs(seen(CANARY) - seen(CANARY + 1))))
+    return Finding("padding", "counts for nothing", f"{moved:.5f} C", moved <= ROUNDING)
 
 
 def _normals(draws: Draws) -> list[np.ndarray]:
@@ -136,7 +175,7 @@ def _sampling(subject: Subject, draws: Draws) -> list[Finding]:
     """Count how often each row was in a batch, and how much the sizes of batches vary."""
     from scipy.stats import binom, chi2, norm
 
-    n, rate = subject.rows, subject.sampling_rate
+    n, rate = subject.rows, subject.claim["sampling_rate"]
     rows = np.asarray(draws.rows).reshape(-1, draws.rows.shape[-1])
     trials = len(rows)
     included = np.zeros((trials, n), int)

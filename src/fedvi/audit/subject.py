@@ -24,7 +24,7 @@ from fedvi.errors import InputError
 from fedvi.gaussian import Gaussian, GaussianFamily
 from fedvi.local import Algorithm, ClientState, Draws, GradientSteps, Public, client_step, draw, init_client
 from fedvi.models import LogisticRegression, Model
-from fedvi.privacy.events import CLIENT
+from fedvi.privacy.events import CLIENT, to_json
 from fedvi.privacy.mechanism import GaussianMechanism
 
 CANARY = 0
@@ -65,23 +65,22 @@ class Subject:
         return found
 
     @property
-    def sampling_rate(self) -> float:
-        """How often a row is said to be in a batch."""
-        return 1.0 if self.whole_client else self.mechanism.batch_size(self.rows) / self.rows
-
-    @property
-    def noise_multiplier(self) -> float:
-        """Standard deviation of the noise that the event claims, in units of the sensitivity."""
-        protection = self.algorithm.client_level or self.mechanism
-        return float(protection.noise_multiplier)
+    def claim(self) -> dict[str, Any]:
+        """The event as plain values: what is audited against."""
+        if not self.whole_client:
+            _ = self.mechanism
+        return {"sampling_rate": 1.0, **to_json(self.event)}
 
     @property
     def sensitivity(self) -> float:
-        """How far the event says that one unit of privacy may move what is observed."""
+        """How far one unit of privacy may move what is observed."""
         if self.algorithm.client_level is not None:
             return float(self.algorithm.client_level.clip_norm)
-        scale = 1 / self.sampling_rate
-        return float(self.mechanism.clip_norm) * (scale if self.mechanism.clips == "likelihood" else 1.0)
+        if self.mechanism.clips == "loss":
+            return float(self.mechanism.clip_norm)
+        problem = self.algorithm.problem(self.public, self.q, self.factor, jnp.int32(self.rows))
+        scale = self.rows / self.mechanism.batch_size(self.rows)
+        return float(self.mechanism.clip_norm) * scale * float(problem.likelihood_scale)
 
     @property
     def prior(self) -> GaussianFamily:
@@ -101,14 +100,13 @@ class Subject:
 
     @property
     def public(self) -> Public:
-        """One client."""
-        return Public(self.prior, jnp.asarray(1.0), jnp.asarray(float(self.rows)))
+        """Three clients like this one."""
+        return Public(self.prior, jnp.asarray(3.0), jnp.asarray(3.0 * self.rows))
 
-    def site(self, canary: np.ndarray, target: float = 1.0, *, alone: bool = False) -> Site:
-        """Return rows of which one is the canary; `alone`, the others are zero and say nothing."""
+    def site(self, canary: np.ndarray, target: float = 1.0, others: float = 1.0) -> Site:
+        """Return rows of which one is the canary; others: their size. Rows of size 0 say nothing."""
         rng = np.random.default_rng(0)
-        x, y = rng.normal(size=(self.rows, self.dim)), np.sign(rng.normal(size=self.rows))
-        x *= not alone
+        x, y = others * rng.normal(size=(self.rows, self.dim)), np.sign(rng.normal(size=self.rows))
         x[CANARY], y[CANARY] = canary, target
         return Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(0), jnp.int32(self.rows))
 
@@ -123,8 +121,7 @@ class Subject:
         Not `present` is the neighbour: the canary's row is in no batch, or the client sends noise alone.
         """
         if not present and not self.whole_client:
-            left = np.asarray(draws.mask) & (np.asarray(draws.rows) != CANARY)
-            draws = dataclasses.replace(draws, mask=left)
+            draws = without_canary(draws)
         damping = 1e-30 if self.whole_client and not present else self.algorithm.damping
         return np.asarray(self._compiled(site, draws, damping), float) / self.sensitivity
 
@@ -133,9 +130,7 @@ class Subject:
         look = self._release if self.whole_client else self._gradients
 
         def all_updates(site: Site, draws: Draws, damping: Any) -> jax.Array:
-            updates = len(draws.scale)
-            together = max(size for size in range(1, 65) if updates % size == 0)  # a remainder would be compiled too
-            return jax.lax.map(lambda one: look(site, one, damping), draws, batch_size=together)
+            return jax.lax.map(lambda one: look(site, one, damping), draws)
 
         return jax.jit(all_updates)
 
@@ -155,6 +150,26 @@ class Subject:
         algorithm: Any = dataclasses.replace(self.algorithm, **changes)  # type: ignore[type-var]
         state = dataclasses.replace(init_client(algorithm, self.prior), factor=self.factor)
         return client_step(algorithm, self.model, self.public, self.q, state, site, draws)
+
+
+def without_canary(draws: Draws) -> Draws:
+    """Return the draws of the neighbour that lacks the canary's row: later rows of a batch move up by one place."""
+    rows, mask = np.asarray(draws.rows), np.asarray(draws.mask)
+    kept = mask & (rows != CANARY)
+    order = np.argsort(~kept, axis=-1, kind="stable")
+    rows, mask = np.take_along_axis(rows, order, axis=-1), np.take_along_axis(kept, order, axis=-1)
+    filler = np.where(rows[..., :1] == CANARY, 1, rows[..., :1])
+    return dataclasses.replace(draws, rows=np.where(mask, rows, filler), mask=mask)  # type: ignore[arg-type]
+
+
+def with_canary(draws: Draws) -> Draws:
+    """Return draws that have the canary's row in every batch, in the first place."""
+    without = without_canary(draws)
+    rows, mask = np.array(without.rows), np.array(without.mask)
+    first = np.zeros_like(rows[..., :1])
+    rows = np.concatenate([first + CANARY, rows[..., :-1]], axis=-1)
+    mask = np.concatenate([first == 0, mask[..., :-1]], axis=-1)
+    return dataclasses.replace(draws, rows=rows, mask=mask)  # type: ignore[arg-type]
 
 
 def silent(draws: Draws) -> Draws:

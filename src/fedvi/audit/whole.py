@@ -18,10 +18,8 @@ import math
 
 import numpy as np
 
-from fedvi.audit.subject import CANARY, Subject, silent, some
-from fedvi.local import Draws
+from fedvi.audit.subject import Subject, silent, some, with_canary
 from fedvi.privacy import accounting
-from fedvi.privacy.events import to_json
 
 ALPHA = 1e-3
 """Probability with which a correct mechanism may be rejected, at most."""
@@ -59,12 +57,12 @@ class Verdict:
 
 def audit_update(subject: Subject, runs: int = 1000, delta: float = 1e-3) -> Verdict:
     """Play the adversary against `runs` updates with the canary and as many without."""
-    claim = to_json(subject.event)
+    claim = subject.claim
     steps, draws = claim["steps"], subject.draws(2 * runs)
-    site = subject.site(np.full(subject.dim, HUGE), alone=True)
+    site = subject.site(np.full(subject.dim, HUGE), others=0.0)
     quiet = silent(some(draws, slice(50)))
     nothing = np.mean(subject.observe(site, quiet, present=False), axis=0)
-    push = subject.observe(site, _with_canary(quiet))[0] - nothing
+    push = subject.observe(site, quiet if subject.whole_client else with_canary(quiet))[0] - nothing
     direction = push / np.linalg.norm(push, axis=-1, keepdims=True)
 
     def score(which: slice, *, present: bool) -> np.ndarray:
@@ -73,7 +71,7 @@ def audit_update(subject: Subject, runs: int = 1000, delta: float = 1e-3) -> Ver
 
     low = score(slice(runs), present=False)
     high = score(slice(runs, None), present=True)
-    threshold = steps * subject.sampling_rate / 2
+    threshold = steps * claim["sampling_rate"] / 2
     wrong = int(np.sum(low > threshold)), int(np.sum(high <= threshold))
     alarms, misses = (_upper_bound(count, runs) for count in wrong)
     return Verdict(
@@ -88,13 +86,6 @@ def audit_update(subject: Subject, runs: int = 1000, delta: float = 1e-3) -> Ver
         epsilon_found=_epsilon(alarms, misses, delta),
         delta=delta,
     )
-
-
-def _with_canary(draws: Draws) -> Draws:
-    """Return draws that have the canary's row in every batch."""
-    rows, mask = np.array(draws.rows), np.array(draws.mask)
-    rows[..., 0], mask[..., 0] = CANARY, True
-    return dataclasses.replace(draws, rows=rows, mask=mask)  # type: ignore[arg-type]
 
 
 def _upper_bound(count: int, runs: int) -> float:

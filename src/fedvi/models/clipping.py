@@ -33,7 +33,11 @@ MICROBATCH_BYTES = 16_000_000
 
 
 def double_precision() -> Any:
-    """Return a context in which arrays may be double, also inside compiled code that is single otherwise."""
+    """Return a context in which arrays may be double, also inside compiled code that is single otherwise.
+
+    Loops and compilation keep the precision. `jax.vmap` over such code does not, and warns, unless it is itself called
+    within this context.
+    """
     return jax.enable_x64(True)
 
 

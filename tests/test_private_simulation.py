@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -140,8 +142,12 @@ def test_without_a_budget_spending_is_reported_and_nothing_stops() -> None:
     assert all(0 < spent.epsilon < math.inf for spent in result.privacy.values())
 
 
-def test_every_artefact_says_that_it_is_a_simulation() -> None:
-    statement = run(communications=3).statement
+def test_every_artefact_says_that_it_is_a_simulation(tmp_path: Path) -> None:
+    result = run(communications=3)
+    result.checkpoint.save(tmp_path / "run.npz")
+    header = str(np.load(tmp_path / "run.npz")["header"])
+    assert json.loads(header)["label"] == "simulation: seeded noise, not private"
+    statement = result.statement
     assert statement.startswith("simulation: seeded noise, not private")
     assert "Privacy of client 'site 2'" in statement
     assert "Never more than epsilon 0.5" in statement

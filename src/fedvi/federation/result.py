@@ -111,6 +111,7 @@ class Checkpoint:
         path = Path(path)
         header = {
             "format": FORMAT,
+            "label": SIMULATION,
             "communications": self.communications,
             "settings": self.settings,
             "records": self.records,

@@ -73,7 +73,7 @@ class Model(abc.ABC):
             return self.gradient(q, row[None], target[None], jnp.ones_like(mask[:1]), z)
 
         shift = jax.tree.map(jnp.zeros_like, q) if offset is None else offset
-        return clipped_sum_by_row(of_row, (x, y), mask, clip_norm, shift, mask.size)
+        return clipped_sum_by_row(of_row, x, y, mask, clip_norm, shift)
 
     def dim(self, x: Float[Array, "n ..."] | np.ndarray) -> int:
         """Return the number of parameters for data like x; one per column unless a model says otherwise."""

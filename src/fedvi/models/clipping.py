@@ -22,8 +22,11 @@ from jaxtyping import Array, Float
 
 C = TypeVar("C")
 
-ROUNDING = 1e-9
-"""Relative error that is allowed for beside that of the additions; double precision needs far less."""
+ROUNDING = 1e-6
+"""Relative error that is allowed for beside that of the additions.
+
+The most of it is that settings such as the noise multiplier may reach compiled code in single precision.
+"""
 
 CHUNK = 8192
 """Rows that are summed at once: memory for their features in double precision."""
@@ -65,37 +68,39 @@ def clip_weights(
     return jnp.where(jnp.isfinite(norms), weights, 0)
 
 
+def grouped(size: int, x: Array, y: Array, mask: Array) -> tuple[Array, ...]:
+    """Return the rows in groups of `size` along a new first axis, the last one filled up with masked rows."""
+    missing = -mask.size % size
+
+    def in_groups(array: Array, filler: Array) -> Array:
+        return jnp.concatenate([array, filler]).reshape(-1, size, *array.shape[1:])
+
+    data = (in_groups(array, jnp.repeat(array[:1], missing, axis=0)) for array in (x, y))
+    return (*data, in_groups(mask, jnp.zeros(missing, mask.dtype)))
+
+
 def sum_in_chunks(part: Callable[[Array, Array, Array], C], x: Array, y: Array, mask: Array) -> C:
-    """Return the sum of `part(x, y, mask)` over chunks of rows, the last one filled up with masked rows."""
+    """Return the sum of `part(x, y, mask)` over chunks of rows."""
     if mask.size <= CHUNK:
         return part(x, y, mask)
-    missing = -mask.size % CHUNK
-
-    def in_chunks(array: Array) -> Array:
-        filled = jnp.concatenate([array, jnp.repeat(array[:1], missing, axis=0)])
-        return filled.reshape(-1, CHUNK, *array.shape[1:])
-
-    counted = jnp.concatenate([mask, jnp.zeros(missing, mask.dtype)]).reshape(-1, CHUNK)
-    chunks = (in_chunks(x), in_chunks(y), counted)
-    nothing = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(part, *(rows[0] for rows in chunks))
-    )
+    chunks = grouped(CHUNK, x, y, mask)
+    form = jax.eval_shape(part, *(rows[0] for rows in chunks))
+    nothing: C = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form)
 
     def add(total: C, rows: tuple[Array, ...]) -> tuple[C, None]:
         return jax.tree.map(jnp.add, total, part(*rows)), None
 
-    total: C
     total, _ = jax.lax.scan(add, nothing, chunks)
     return total
 
 
 def clipped_sum_by_row(
     gradient_of_row: Callable[[Any, Any], C],
-    rows: tuple[Float[Array, "n ..."], Float[Array, "n ..."]],
+    x: Float[Array, "n ..."],
+    y: Float[Array, "n ..."],
     mask: Float[Array, " n"],
     clip_norm: Float[Array, ""],
     offset: C,
-    total_rows: int,
 ) -> C:
     """Return the clipped sum over the masked rows, with the gradients of one microbatch in memory at a time.
 
@@ -103,28 +108,22 @@ def clipped_sum_by_row(
     """
     flat_offset, _ = ravel_pytree(offset)
     count = max(1, min(mask.size, MICROBATCH_BYTES // (flat_offset.size * 8)))
-    missing = -mask.size % count
 
-    def in_microbatches(array: Array) -> Array:
-        padded = jnp.concatenate([array, jnp.repeat(array[:1], missing, axis=0)])
-        return padded.reshape(-1, count, *array.shape[1:])
+    def of_rows(*rows: Array) -> Array:
+        return jax.vmap(lambda *row: ravel_pytree(gradient_of_row(*row))[0])(*rows)
 
-    def of_rows(x: Array, y: Array) -> Array:
-        return jax.vmap(lambda *row: ravel_pytree(gradient_of_row(*row))[0])(x, y)
-
-    counted = jnp.concatenate([mask, jnp.zeros(missing, mask.dtype)]).reshape(-1, count)
-    microbatches = (*map(in_microbatches, rows), counted)
+    microbatches = grouped(count, x, y, mask)
     with double_precision():
         shift, limit = widen(flat_offset), widen(clip_norm)
 
         def add(total: Array, microbatch: tuple[Array, ...]) -> tuple[Array, None]:
-            x, y, counts = microbatch
+            *rows, counts = microbatch
             with jax.enable_x64(flat_offset.dtype == jnp.float64):  # the model's own work stays as it is
-                single = of_rows(x, y)
+                single = of_rows(*rows)
             gradients, counts = widen((single, counts))
             shifted = gradients - shift[None]
             sizes = jnp.sum(gradients**2, axis=1) + jnp.sum(shift**2)
-            weights = counts * clip_weights(jnp.sum(shifted**2, axis=1), limit, sizes, total_rows)
+            weights = counts * clip_weights(jnp.sum(shifted**2, axis=1), limit, sizes, mask.size)
             return total + weights @ jnp.where(weights[:, None] > 0, shifted, 0), None
 
         total, _ = jax.lax.scan(add, jnp.zeros_like(shift), microbatches)

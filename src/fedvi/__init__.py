@@ -37,10 +37,11 @@ if TYPE_CHECKING:
         Turn,
         simulate,
     )
-    from fedvi.gaussian import FullGaussian, Gaussian
+    from fedvi.gaussian import FullGaussian, Gaussian, NoisyGaussian
     from fedvi.local import (
         PVI,
         Algorithm,
+        AveragedQuadratics,
         CentralisedVI,
         ClientState,
         Committee,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         GlobalVI,
         GradientSteps,
         Minibatch,
+        NoiseAwarePVI,
         PrivateClient,
         Release,
         adagrad,
@@ -74,6 +76,7 @@ __all__ = [
     "PVI",
     "Algorithm",
     "Asynchronous",
+    "AveragedQuadratics",
     "Bernoulli",
     "Budget",
     "BudgetClosed",
@@ -106,6 +109,8 @@ __all__ = [
     "Minibatch",
     "Model",
     "MonteCarlo",
+    "NoiseAwarePVI",
+    "NoisyGaussian",
     "Normal",
     "Paced",
     "PoissonGaussian",

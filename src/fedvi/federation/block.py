@@ -55,7 +55,7 @@ def init_carry(algorithm: Algorithm, prior: GaussianFamily, clients: int) -> Car
 
 @jax.jit
 def run_block(
-    algorithm: Algorithm,
+    algorithms: Algorithm,
     model: Model,
     public: Public,
     data: Clients,
@@ -64,11 +64,15 @@ def run_block(
     draws: Draws,
     count: Int[Array, ""],
 ) -> tuple[Carry, Int[Array, " turns"]]:
-    """Play the first `count` turns; return the new state and what became of every update."""
+    """Play the first `count` turns; return the new state and what became of every update.
+
+    algorithms: stacked over clients.
+    """
 
     def play(k: Int[Array, ""], so_far: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, verdicts = so_far
         turn: Turns = take(turns, k)
+        algorithm: Algorithm = take(algorithms, turn.client)
         state: ClientState = take(carry.clients, turn.client)
         q = take(carry.snapshots, turn.source)
         site = data.site(turn.client)

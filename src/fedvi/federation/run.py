@@ -33,7 +33,10 @@ BLOCK_BYTES = 32_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A simulation with everything checked and laid out. Immutable; the changing state is a `Carry`."""
+    """A simulation with everything checked and laid out. Immutable; the changing state is a `Carry`.
+
+    algorithm: as it was given. algorithms: every client's own, stacked; they differ where noise was left open.
+    """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -43,6 +46,7 @@ class Run:
     public: Public
     model: Model
     algorithm: Algorithm
+    algorithms: Algorithm
     schedule: Schedule
     seed: int
 
@@ -72,9 +76,9 @@ class Run:
         tables = algorithm.arrange(tables)
         data = lay_out(tables)
         names, sizes = tuple(tables), tuple(data.size.tolist())
-        spending = arrange_spending(names, sizes, algorithm, privacy)
-        private = [math.inf] * len(names) if spending is None else spending.most_updates()
         wanted = _budgets(max_updates, algorithm.most_updates, len(names))
+        algorithms, spending = arrange_spending(names, sizes, algorithm, wanted, privacy)
+        private = [math.inf] * len(names) if spending is None else spending.most_updates()
         return cls(
             names=names,
             sizes=sizes,
@@ -88,6 +92,7 @@ class Run:
             ),
             model=model,
             algorithm=algorithm,
+            algorithms=_stacked(algorithms),
             schedule=schedule,
             seed=seed,
         )
@@ -136,12 +141,17 @@ class Run:
         slots = [(turn.client, turn.source, turn.save) for turn in block] + [(0, 0, 0)] * missing
         turns = Turns(*jnp.asarray(slots, jnp.int32).T)
         count = np.int32(len(block))
-        carry, verdicts = run_block(self.algorithm, self.model, self.public, self.data, carry, turns, draws, count)
+        carry, verdicts = run_block(self.algorithms, self.model, self.public, self.data, carry, turns, draws, count)
         return carry, [Verdict(verdict) for verdict in verdicts.tolist()[: len(block)]]
 
     def _draw(self, client: int, update: int) -> Draws:
         rng = randomness.stream(self.seed, randomness.UPDATE, client, update)
         return draw(self.algorithm, self.model, self.public.prior, self.sizes[client], rng, self.batch_capacity)
+
+
+def _stacked(algorithms: tuple[Algorithm, ...]) -> Any:
+    """Return all clients' settings as one algorithm, whose numbers have one entry per client."""
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *algorithms)
 
 
 def _checked_prior(prior: GaussianFamily | None, dim: int) -> GaussianFamily:

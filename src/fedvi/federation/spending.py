@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from fedvi.checks import instance
 from fedvi.errors import InputError
 from fedvi.local import Algorithm
+from fedvi.local.calibration import calibrated
 from fedvi.privacy import Budget
 from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE
 from fedvi.privacy.statement import Spent
@@ -57,19 +58,29 @@ class Spending:
 
 
 def arrange_spending(
-    names: tuple[str, ...], sizes: tuple[int, ...], algorithm: Algorithm, privacy: Budgets | None
-) -> Spending | None:
-    """Return who may spend what, or None if nothing is private and nothing was asked for."""
-    events = tuple(algorithm.event(rows) for rows in sizes)
-    if privacy is None:
+    names: tuple[str, ...],
+    sizes: tuple[int, ...],
+    algorithm: Algorithm,
+    most: tuple[float, ...],
+    privacy: Budgets | None,
+) -> tuple[tuple[Algorithm, ...], Spending | None]:
+    """Return every client's algorithm, with its noise found if it was left open, and who may spend what.
+
+    most: how many updates each client makes at most. None for the spending if nothing is private and nothing was asked.
+    """
+    budgets = None if privacy is None else _one_per_client(names, privacy)
+    if budgets is not None:
+        budgets = [budget.fixed(rows, algorithm.unit) for budget, rows in zip(budgets, sizes, strict=True)]
+    limits: list[Budget] | list[None] = budgets or [None] * len(names)
+    algorithms = tuple(calibrated(algorithm, *limit) for limit in zip(limits, sizes, most, strict=True))
+    events = tuple(own.event(rows) for own, rows in zip(algorithms, sizes, strict=True))
+    if budgets is None:
         if NOT_PRIVATE in events or algorithm.unit != EXAMPLE:
-            return None
-        budgets = [Budget(1.0)] * len(names)
-    else:
-        budgets = _one_per_client(names, privacy)
-    fixed = tuple(budget.fixed(rows, algorithm.unit) for budget, rows in zip(budgets, sizes, strict=True))
-    caveats = {algorithm.solver.mechanism.caveat, *(budget.caveat for budget in fixed)} - {""}
-    return Spending(names, events, fixed, algorithm.unit, privacy is not None, tuple(sorted(caveats)))
+            return algorithms, None
+        budgets = [Budget(1.0).fixed(rows, algorithm.unit) for rows in sizes]
+    caveats = {algorithm.solver.mechanism.caveat, *(budget.caveat for budget in budgets)} - {""}
+    limited = privacy is not None
+    return algorithms, Spending(names, events, tuple(budgets), algorithm.unit, limited, tuple(sorted(caveats)))
 
 
 def _one_per_client(names: tuple[str, ...], privacy: Budgets) -> list[Budget]:

@@ -3,5 +3,6 @@
 from fedvi.gaussian.factor import Coordinates, Factor, GaussianFamily, require_proper
 from fedvi.gaussian.full import FullGaussian
 from fedvi.gaussian.mean_field import Gaussian
+from fedvi.gaussian.noisy import NoisyGaussian
 
-__all__ = ["Coordinates", "Factor", "FullGaussian", "Gaussian", "GaussianFamily", "require_proper"]
+__all__ = ["Coordinates", "Factor", "FullGaussian", "Gaussian", "GaussianFamily", "NoisyGaussian", "require_proper"]

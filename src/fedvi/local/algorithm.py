@@ -6,6 +6,7 @@
 | GlobalVI      | q           | prior                | scaled to all  | t_m * q' / q       |
 | CentralisedVI | as PVI, after pooling all rows into one client                               |
 | Committee     | prior^share | prior^share          | own rows       | q' / prior^share   |
+| NoiseAwarePVI | q           | none: slope and curvature at q, averaged (`fedvi.local.noise_aware`) |
 
 All of them are the same client step and the same server step; a new one is a subclass with a `problem` method.
 """
@@ -57,6 +58,10 @@ class Algorithm(abc.ABC):
     @abc.abstractmethod
     def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
         """Return the local problem of a client that sees q, holds `factor` and so many rows."""
+
+    def change(self, factor: Any, target: Any) -> Any:
+        """Return what the factor is multiplied by on its way to the target: `(target / factor)^damping`."""
+        return (target / factor) ** self.damping
 
     def unit_factor(self, prior: GaussianFamily) -> Factor:
         """Return the factor that every client starts from."""

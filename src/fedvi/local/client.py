@@ -102,7 +102,7 @@ def client_step(
     """Make one update. Pure; an improper anchor gives a release of NaN, which every server refuses."""
     problem = algorithm.problem(public, q, state.factor, site.size)
     target, solver = algorithm.solver.solve(problem, state.solver, model, site, draws)
-    change = (target / state.factor) ** algorithm.damping
+    change = algorithm.change(state.factor, target)
     if algorithm.client_level is not None:
         change = algorithm.client_level.protect(change, draws.release_noise)
     factor = state.factor * change

@@ -20,6 +20,7 @@ from fedvi.data import Site, Table, check_table
 from fedvi.errors import InputError
 from fedvi.gaussian import GaussianFamily
 from fedvi.local.algorithm import Algorithm
+from fedvi.local.calibration import calibrated
 from fedvi.local.client import ClientState, Release, check_request, draw, init_client, update
 from fedvi.local.problem import Public
 from fedvi.models import Model
@@ -57,11 +58,13 @@ class PrivateClient(Closing):
         public: Public,
         budget: Budget,
         *,
+        updates: int | None = None,
         state: ClientState | None = None,
         accept: Collection[str] = (),
     ) -> PrivateClient:
         """Check the rows, open their ledger (or make it), and plan as many updates as the budget admits.
 
+        updates: how many to find the noise for, if the algorithm leaves it open.
         state: of the client when it last worked in the same federation, to go on from there; None to begin anew.
         accept: what a person accepts in so many words; see `Ledger.open`.
         """
@@ -69,8 +72,9 @@ class PrivateClient(Closing):
         x, y = check_table(table, model, "the client's table")
         algorithm.solver.check(model, x, "the client's table")
         rows, data = len(x), digest(x, y)
-        _check_guarantee(algorithm, rows)
         fixed = budget.fixed(rows, algorithm.unit)
+        algorithm = calibrated(algorithm, fixed, rows, float("inf") if updates is None else updates)
+        _check_guarantee(algorithm, rows)
         if Path(ledger).exists():
             opened = Ledger.open(ledger, data, accept=accept)
         else:

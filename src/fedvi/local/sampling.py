@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Hashable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from fedvi.checks import in_range, whole
-from fedvi.models import Model
+from fedvi.models import RowSums
 from fedvi.privacy.events import NOT_PRIVATE
 from fedvi.privacy.mechanism import Batch
 from fedvi.privacy.sampling import AllRows, expected_batch, fixed_size
@@ -45,11 +46,15 @@ class WithoutPrivacy(abc.ABC):
         """None."""
         return 0
 
-    def gradient(self, model: Model, q: C, batch: Batch, prior_gradient: C) -> C:
+    def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> C:
         """Return the gradient of the negative ELBO."""
         weights = batch.scale * batch.mask
         likelihood = model.gradient(q, batch.x, batch.y, weights, batch.model_noise)
         return jax.tree.map(jnp.subtract, prior_gradient, likelihood)
+
+    def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """Return 0."""
+        return jnp.zeros_like(scale)
 
     def event(self, rows: int, steps: int) -> Hashable:  # noqa: ARG002
         """Say that nothing is private."""

@@ -1,12 +1,13 @@
 """Likelihoods: one protocol, one file per likelihood."""
 
-from fedvi.models.base import Conjugate, Model
+from fedvi.models.base import Conjugate, Model, RowSums
 from fedvi.models.custom import CustomModel
 from fedvi.models.expectation import GaussHermite, MonteCarlo
 from fedvi.models.linear import LinearRegression
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.logistic import LogisticRegression
 from fedvi.models.predictive import Bernoulli, Categorical, Normal, Predictive
+from fedvi.models.quadratic import Quadratic, QuadraticPart
 
 __all__ = [
     "Bernoulli",
@@ -21,4 +22,7 @@ __all__ = [
     "MonteCarlo",
     "Normal",
     "Predictive",
+    "Quadratic",
+    "QuadraticPart",
+    "RowSums",
 ]

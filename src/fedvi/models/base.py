@@ -25,6 +25,19 @@ from fedvi.models.predictive import Predictive
 C = TypeVar("C")
 
 
+class RowSums(Protocol):
+    """Anything with a vector per row that can be summed plainly, or with every row's vector clipped.
+
+    For a model the vector is a gradient in the coordinates of q; see `Model.gradient` and `Model.clipped_gradient`.
+    """
+
+    def gradient(self, q: Any, x: Any, y: Any, weights: Any, z: Any) -> Any:
+        """Return the weighted sum over rows."""
+
+    def clipped_gradient(self, q: Any, x: Any, y: Any, mask: Any, z: Any, clip_norm: Any, offset: Any = None) -> Any:
+        """Return the sum over rows in double precision; one row moves it by at most clip_norm."""
+
+
 class Model(abc.ABC):
     """A likelihood with per-example terms. Subclasses are pytrees: see `fedvi.models.custom` for a small one."""
 

@@ -10,6 +10,7 @@ so that the posterior is known exactly. That makes it the oracle for everything 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -29,6 +30,11 @@ class LinearRegression(LinearPredictorModel):
 
     def __post_init__(self) -> None:
         positive("noise_variance", self.noise_variance)
+
+    @property
+    def curvature_bound(self) -> Any:
+        """The precision of the noise, which is the curvature itself."""
+        return 1 / self.noise_variance
 
     def value(
         self,

@@ -58,6 +58,14 @@ class LinearPredictorModel(Model):
         Those of a row must depend on that row alone: clipping, and with it privacy, rests on it.
         """
 
+    @property
+    def curvature_bound(self) -> Any:
+        """The most that `-d^2 log p(y | eta) / d eta^2` can be, at any eta and y; noise-aware factors need it."""
+        raise InputError(
+            f"{type(self).__name__} has no curvature_bound, which noise-aware factors need. Define the property: the "
+            "largest value of -d^2 log p(y | eta) / d eta^2."
+        )
+
     def check_rows(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
         """Raise unless x is a matrix and y a vector."""
         if x.ndim != 2:
@@ -109,17 +117,24 @@ class LinearPredictorModel(Model):
         with double_precision():
             return sum_in_chunks(part, x, y, mask)
 
-    def _clipped_part(
-        self, q: Any, x: Array, y: Array, mask: Array, z: Array, clip_norm: Array, offset: Any, total_rows: int
-    ) -> Any:
-        """Return the sum over some rows; slopes are the model's own work, everything else is in double precision."""
-        coordinates, shift, features = widen((q, offset, x))
+    def wide_slopes(self, q: Any, x: Array, y: Array, z: Array) -> tuple[Any, Array, tuple[Array, Array]]:
+        """Return q, the rows without entries that would overflow, and their slopes, all in double precision.
+
+        Slopes are the model's own work, and computed in its own precision. Only within `double_precision`.
+        """
+        coordinates, features = widen((q, x))
         features = jnp.where(jnp.abs(features) <= LARGEST, features, 0)  # also for NaN
         mean, variance = narrow(coordinates.project(features), y)
         with jax.enable_x64(y.dtype == jnp.float64):
             slopes = self.slopes(mean, variance, y, z)
-        by_mean, by_variance = widen(slopes)
+        return coordinates, features, widen(slopes)
 
+    def _clipped_part(
+        self, q: Any, x: Array, y: Array, mask: Array, z: Array, clip_norm: Array, offset: Any, total_rows: int
+    ) -> Any:
+        """Return the sum over some rows."""
+        coordinates, features, (by_mean, by_variance) = self.wide_slopes(q, x, y, z)
+        shift = widen(offset)
         mean_norms, variance_norms = coordinates.squared_gradient_norms(features)
         # products of norms, not of squares, of which one may vanish while the other explodes
         squared = sizes = (by_mean * jnp.sqrt(mean_norms)) ** 2 + (by_variance * jnp.sqrt(variance_norms)) ** 2

@@ -42,6 +42,11 @@ class LogisticRegression(LinearPredictorModel):
         not_a_class("expectation", self.expectation)
         one_of("predictive_link", self.predictive_link, ("probit", "exact"))
 
+    @property
+    def curvature_bound(self) -> float:
+        """A quarter: the largest slope of the sigmoid."""
+        return 0.25
+
     def noise_shape(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002
         """Return what the chosen expectation needs."""
         return self.expectation.noise_shape()

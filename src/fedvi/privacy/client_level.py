@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from fedvi.checks import one_number, positive
 from fedvi.models.clipping import clip_weights, double_precision, narrow, widen
-from fedvi.privacy.events import gaussian
+from fedvi.privacy.events import gaussian, noise_given
 from fedvi.pytree import pytree
 
 F = TypeVar("F")
@@ -31,15 +31,17 @@ F = TypeVar("F")
 class ClientLevel:
     """Clip and noise for the whole change of a factor.
 
-    noise_multiplier: standard deviation of the noise in units of the clip norm.
+    noise_multiplier: standard deviation of the noise in units of the clip norm; None for the least that lets each
+        client's budget last for `max_updates` updates.
     clip_norm: longest change of natural parameters in one release.
     """
 
-    noise_multiplier: float | Float[Array, ""] = 10.0
+    noise_multiplier: float | Float[Array, ""] | None = 10.0
     clip_norm: float | Float[Array, ""] = 1.0
 
     def __post_init__(self) -> None:
-        positive("noise_multiplier", self.noise_multiplier)
+        if self.noise_multiplier is not None:
+            positive("noise_multiplier", self.noise_multiplier)
         positive("clip_norm", self.clip_norm)
 
     def protect(self, change: F, noise: Float[Array, " k"]) -> F:
@@ -49,7 +51,7 @@ class ClientLevel:
         with double_precision():
             flat, unravel = ravel_pytree(widen(change))
             squared = jnp.sum(flat**2)
-            size, limit, normals = widen((self.noise_multiplier, self.clip_norm, noise))
+            size, limit, normals = widen((noise_given(self.noise_multiplier), self.clip_norm, noise))
             weight = clip_weights(squared, limit, squared, 1)
             clipped = jnp.where(weight > 0, weight * flat, 0)
             noisy: F = narrow(unravel(clipped + size * limit * normals), change)

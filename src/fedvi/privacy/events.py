@@ -67,7 +67,22 @@ def padded_poisson_gaussian(
     )
 
 
+def noise_given(noise_multiplier: Any) -> Any:
+    """Return the noise multiplier, or raise if it was left open and no budget has fixed it."""
+    if noise_multiplier is None:
+        raise InputError(
+            "Expected a noise_multiplier, got None. Give one, or give a budget and max_updates from which it is found."
+        )
+    return noise_multiplier
+
+
+def with_noise(event: Hashable, noise_multiplier: float) -> DpEvent:
+    """Return the same event with another noise multiplier."""
+    return from_json({**to_json(event), "noise_multiplier": noise_multiplier})
+
+
 def _check_noise(noise_multiplier: object) -> None:
+    noise_given(noise_multiplier)
     one_number("noise_multiplier", noise_multiplier)
     in_range("noise_multiplier", noise_multiplier, LEAST_NOISE)
 

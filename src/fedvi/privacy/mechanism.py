@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Hashable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +25,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from fedvi.checks import in_range, one_number, one_of, positive, whole
-from fedvi.models import Model
+from fedvi.models import RowSums
 from fedvi.models.clipping import double_precision, narrow, widen
-from fedvi.privacy.events import gaussian, padded_poisson_gaussian, poisson_gaussian
+from fedvi.privacy.events import gaussian, noise_given, padded_poisson_gaussian, poisson_gaussian
 from fedvi.privacy.sampling import AllRows, expected_batch, padded, poisson_capacity, poisson_sample
 from fedvi.pytree import pytree, static
 
@@ -71,11 +71,14 @@ class Mechanism(Protocol):
     def noise_size(self, coordinates: int) -> int:
         """Return how many standard normals a step needs in which q has so many coordinates."""
 
-    def gradient(self, model: Model, q: C, batch: Batch, prior_gradient: C) -> C:
+    def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> C:
         """Return the gradient of the local negative ELBO in the coordinates q.
 
-        prior_gradient: that of its part without data.
+        prior_gradient: that of its part without data; has the structure of the model's sums.
         """
+
+    def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """Return the standard deviation of the noise in each entry of `gradient`, for a batch with this scale."""
 
     def event(self, rows: int, steps: int) -> Hashable:
         """Return what so many steps did to so many rows: a dp-accounting event, or `NOT_PRIVATE`."""
@@ -94,13 +97,14 @@ class GaussianMechanism(abc.ABC):
         `-(N/L) E_q[log p(y_i | x_i, w)] + (1/L) KL`, with L the batch size; clip_norm is about N/L times larger.
     """
 
-    noise_multiplier: float | Float[Array, ""]
+    noise_multiplier: float | Float[Array, ""] | None
     clip_norm: float | Float[Array, ""]
     clips: str
     caveat = ""
 
     def __post_init__(self) -> None:
-        positive("noise_multiplier", self.noise_multiplier)
+        if self.noise_multiplier is not None:
+            positive("noise_multiplier", self.noise_multiplier)
         positive("clip_norm", self.clip_norm)
         one_of("clips", self.clips, ("likelihood", "loss"))
 
@@ -112,7 +116,11 @@ class GaussianMechanism(abc.ABC):
         """One per coordinate of q."""
         return coordinates
 
-    def gradient(self, model: Model, q: C, batch: Batch, prior_gradient: C) -> C:
+    def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """Return the standard deviation of the noise in each entry of `gradient`."""
+        return noise_given(self.noise_multiplier) * self.clip_norm * (scale if self.clips == "likelihood" else 1.0)
+
+    def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> C:
         """Return the private gradient of the negative ELBO."""
         if self.clips == "likelihood":
             noisy = self.noisy_sum(model, q, batch, jnp.asarray(self.clip_norm, batch.scale.dtype), None)
@@ -122,7 +130,7 @@ class GaussianMechanism(abc.ABC):
         noisy = self.noisy_sum(model, q, batch, self.clip_norm / batch.scale, share)
         return jax.tree.map(lambda leaf: -batch.scale * leaf, noisy)
 
-    def noisy_sum(self, model: Model, q: C, batch: Batch, clip_norm: Float[Array, ""], offset: C | None) -> C:
+    def noisy_sum(self, model: RowSums, q: Any, batch: Batch, clip_norm: Float[Array, ""], offset: Any) -> Any:
         """Return the sum of clipped gradients with its noise: the only place where rows and noise meet.
 
         One row more or less moves the sum by at most clip_norm; the noise is `noise_multiplier` times that.
@@ -133,16 +141,16 @@ class GaussianMechanism(abc.ABC):
         with double_precision():
             total = model.clipped_gradient(q, batch.x, batch.y, batch.mask, batch.model_noise, clip_norm, offset)
             flat, unravel = ravel_pytree(total)
-            size, noise = widen((self.noise_multiplier, batch.privacy_noise))
-            noisy: C = narrow(unravel(flat + size * widen(clip_norm) * noise), q)
-            return noisy
+            size, noise = widen((noise_given(self.noise_multiplier), batch.privacy_noise))
+            return narrow(unravel(flat + size * widen(clip_norm) * noise), q)
 
 
 @pytree
 class PoissonGaussian(GaussianMechanism):
     """Every row is in a batch independently with probability L/N, `L = max(minimum, ceil(fraction N))`.
 
-    noise_multiplier: standard deviation of the noise in units of the clip norm.
+    noise_multiplier: standard deviation of the noise in units of the clip norm; None for the least that lets each
+        client's budget last for `max_updates` updates (see `fedvi.local.calibration`).
     clip_norm: longest gradient that a row may contribute.
     fraction, minimum: the expected batch size L, from the public number of rows N.
     clips: `likelihood`, or `loss` as in the paper.
@@ -150,7 +158,7 @@ class PoissonGaussian(GaussianMechanism):
         subset is used; the event says so, and accountants charge for it.
     """
 
-    noise_multiplier: float | Float[Array, ""] = 5.0
+    noise_multiplier: float | Float[Array, ""] | None = 5.0
     clip_norm: float | Float[Array, ""] = 1.5
     fraction: float = static(default=0.02)
     minimum: int = static(default=20)
@@ -199,7 +207,7 @@ class FullBatchGaussian(AllRows, GaussianMechanism):
     Costs as much privacy as many sampled steps with less noise, and more computing; its accounting is exact.
     """
 
-    noise_multiplier: float | Float[Array, ""] = 30.0
+    noise_multiplier: float | Float[Array, ""] | None = 30.0
     clip_norm: float | Float[Array, ""] = 1.5
     clips: str = static(default="likelihood")
 

@@ -38,7 +38,7 @@ class PublishedRule(Budget):
 class FixedSizeGaussian(GaussianMechanism):
     """Batches of fixed size without replacement, accounted as Poisson sampling. Not a guarantee."""
 
-    noise_multiplier: float | Float[Array, ""] = 5.0
+    noise_multiplier: float | Float[Array, ""] | None = 5.0
     clip_norm: float | Float[Array, ""] = 75.0
     fraction: float = static(default=0.02)
     minimum: int = static(default=20)

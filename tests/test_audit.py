@@ -16,6 +16,7 @@ from jax.scipy.stats import norm
 
 from fedvi import (
     PVI,
+    AveragedQuadratics,
     ClientLevel,
     CustomModel,
     FullBatch,
@@ -27,6 +28,7 @@ from fedvi import (
     InputError,
     LinearRegression,
     LogisticRegression,
+    NoiseAwarePVI,
     PoissonGaussian,
 )
 from fedvi.audit import Subject, audit_parts, audit_update
@@ -36,7 +38,9 @@ from fedvi.audit.picture import draw_audit
 from fedvi.audit.whole import _mu, _upper_bound
 from fedvi.federation.randomness import UPDATE, stream
 from fedvi.local import draw
-from fedvi.privacy.events import poisson_gaussian
+from fedvi.models import Quadratic, QuadraticPart
+from fedvi.models.clipping import double_precision, widen
+from fedvi.privacy.events import noise_given, poisson_gaussian
 from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.pytree import pytree
 
@@ -50,6 +54,10 @@ def generators(seed: int = 0) -> Callable[[], np.random.Generator]:
 
 def audited(mechanism: Any, seed: int = 0, **settings: Any) -> Subject:
     return Subject(PVI(GradientSteps(STEPS, 0.5, mechanism)), generators(seed), **settings)
+
+
+def noise_aware(mechanism: Any, seed: int = 0, **settings: Any) -> Subject:
+    return Subject(NoiseAwarePVI(AveragedQuadratics(mechanism=mechanism)), generators(seed), **settings)
 
 
 def client_level(protection: ClientLevel, seed: int = 0, **settings: Any) -> Subject:
@@ -72,6 +80,8 @@ CORRECT: dict[str, Callable[[int], Subject]] = {
         FullBatchGaussian(NOISE, CLIP), seed, model=LinearRegression(), family=FullGaussian
     ),
     "own model": lambda seed: audited(FullBatchGaussian(NOISE, CLIP, clips="loss"), seed, model=CUSTOM),
+    "noise-aware": lambda seed: noise_aware(FullBatchGaussian(1.0, CLIP), seed),
+    "noise-aware, linear": lambda seed: noise_aware(FullBatchGaussian(NOISE, CLIP), seed, model=LinearRegression()),
     "client level": lambda seed: client_level(ClientLevel(1.0, 0.5), seed),
     "client level, full": lambda seed: client_level(ClientLevel(1.0, 0.5), seed, family=FullGaussian),
 }
@@ -82,7 +92,7 @@ def test_correct_mechanisms_are_not_rejected(name: str) -> None:
     assert rejections(CORRECT[name](1)) == []
 
 
-@pytest.mark.parametrize("name", ["full batch", "poisson", "client level"])
+@pytest.mark.parametrize("name", ["full batch", "poisson", "noise-aware", "client level"])
 def test_an_adversary_does_not_contradict_correct_claims(name: str, tmp_path: Path) -> None:
     verdict = audit_update(CORRECT[name](2), runs=1000)
     assert verdict.passed
@@ -232,7 +242,7 @@ class NoiseOnAGrid(Mutant):
 @pytree
 class ClaimsMoreNoise(Mutant):
     def event(self, rows: int, steps: int) -> Any:
-        return FullBatchGaussian(2 * self.noise_multiplier).event(rows, steps)
+        return FullBatchGaussian(2 * noise_given(self.noise_multiplier)).event(rows, steps)
 
 
 @pytree
@@ -292,6 +302,24 @@ def test_an_adversary_against_whole_updates_rejects_mutants(name: str) -> None:
     assert verdict.mu_found > 1.5 * verdict.mu_claimed
 
 
+@pytest.mark.parametrize("name", ["noise halved", "clip doubled", "no clip"])
+def test_mutants_of_noise_aware_updates_are_rejected(name: str) -> None:
+    mechanism, reason = MUTANTS[name]
+    found = rejections(noise_aware(mechanism))
+    assert any(finding.startswith(reason) for finding in found), found
+
+
+def test_a_curvature_that_is_not_clipped_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unclipped(self: QuadraticPart, q: Any, x: Any, y: Any, mask: Any, *others: Any) -> Quadratic:
+        clipped = honest(self, q, x, y, mask, *others)
+        with double_precision():
+            return dataclasses.replace(clipped, curvature=clipped.curvature + widen(mask) @ widen(x * x))
+
+    honest = QuadraticPart.clipped_gradient
+    monkeypatch.setattr(QuadraticPart, "clipped_gradient", unclipped)
+    assert any(finding.startswith("sensitivity") for finding in rejections(noise_aware(FullBatchGaussian(NOISE, CLIP))))
+
+
 def test_noise_divided_by_the_scale_of_global_vi_is_rejected() -> None:
     for mechanism, wrong in ((FullBatchGaussian(NOISE, CLIP), False), (LessNoiseInGlobalVI(NOISE, CLIP), True)):
         subject = Subject(GlobalVI(GradientSteps(STEPS, 0.05, mechanism)), generators())
@@ -327,7 +355,7 @@ class QuieterRelease(ClientLevel):
 @pytree
 class LongerRelease(ClientLevel):
     def protect(self, change: Any, noise: Any) -> Any:
-        longer = ClientLevel(self.noise_multiplier / 2, 2 * self.clip_norm)
+        longer = ClientLevel(noise_given(self.noise_multiplier) / 2, 2 * self.clip_norm)
         return longer.protect(change, noise)
 
 

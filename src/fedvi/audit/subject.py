@@ -1,9 +1,9 @@
 """What is audited: an algorithm on the code path that real updates take, with rows that the auditor chooses.
 
 The auditor is the adversary of differential privacy: it picks all rows, a canary among them, and the q that the server
-sends, and it sees everything that is private by its noise: every gradient of an update, or, with client-level privacy,
-every release. It sees gradients through an optimiser that records what it is given and moves nothing; the rest is
-`draw` and `client_step` as sites and simulations call them.
+sends, and it sees everything that is private by its noise: every gradient of an update, every slope and curvature, or,
+with client-level privacy, every release. It sees gradients through an optimiser that records what it is given and moves
+nothing; the rest is `draw` and `client_step` as sites and simulations call them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,18 @@ from jax.flatten_util import ravel_pytree
 
 from fedvi.data import Site
 from fedvi.errors import InputError
-from fedvi.gaussian import Gaussian, GaussianFamily
-from fedvi.local import Algorithm, ClientState, Draws, GradientSteps, Public, client_step, draw, init_client
+from fedvi.gaussian import Factor, Gaussian, GaussianFamily
+from fedvi.local import (
+    Algorithm,
+    AveragedQuadratics,
+    ClientState,
+    Draws,
+    GradientSteps,
+    Public,
+    client_step,
+    draw,
+    init_client,
+)
 from fedvi.models import LogisticRegression, Model
 from fedvi.privacy.events import CLIENT, to_json
 from fedvi.privacy.mechanism import GaussianMechanism
@@ -88,15 +98,17 @@ class Subject:
         return self.family.standard(self.dim)
 
     @property
-    def factor(self) -> GaussianFamily:
+    def factor(self) -> Factor:
         """The factor that the client released before: not 1, so that the KL part has a gradient of its own."""
-        half: Any = self.prior**0.5
-        return dataclasses.replace(half, natural_mean=jnp.full(self.dim, 0.8))
+        unit: Any = self.algorithm.unit_factor(self.prior)
+        half = 0.5 * self.prior.precision
+        return dataclasses.replace(unit, natural_mean=jnp.full(self.dim, 0.8), precision=half)
 
     @property
     def q(self) -> GaussianFamily:
         """The posterior that the server sends, away from the prior."""
-        return self.prior * self.factor
+        q: GaussianFamily = self.factor.posterior(self.prior)
+        return q
 
     @property
     def public(self) -> Public:
@@ -136,8 +148,13 @@ class Subject:
 
     def _gradients(self, site: Site, draws: Draws, damping: Any) -> jax.Array:
         solver = self.algorithm.solver
+        if isinstance(solver, AveragedQuadratics) and solver.steps == 1:
+            new, _ = self._step(site, draws, damping=damping)
+            return ravel_pytree(new.solver.quadratic)[0][None]  # the average of the first release is that release
         if not isinstance(solver, GradientSteps):
-            raise InputError(f"Expected GradientSteps to audit, got {type(solver).__name__}.")
+            raise InputError(
+                f"Expected GradientSteps, or AveragedQuadratics with one step, to audit, got {type(solver).__name__}."
+            )
         recording = dataclasses.replace(solver, optimizer=_Recorder(solver.steps))
         new, _ = self._step(site, draws, solver=recording, damping=damping)
         return new.solver[1]

@@ -60,6 +60,7 @@ def _subjects(
 
     from fedvi import (
         PVI,
+        AveragedQuadratics,
         ClientLevel,
         CustomModel,
         FullBatch,
@@ -67,6 +68,7 @@ def _subjects(
         FullGaussian,
         GradientSteps,
         LinearRegression,
+        NoiseAwarePVI,
         PoissonGaussian,
     )
     from fedvi.audit import Subject
@@ -93,6 +95,7 @@ def _subjects(
             PVI(GradientSteps(steps, 0.5, full)), generator, LinearRegression(), FullGaussian
         ),
         "full batch, own model, whole loss clipped": Subject(PVI(GradientSteps(steps, 0.5, loss)), generator, custom),
+        "full batch, noise-aware": Subject(NoiseAwarePVI(AveragedQuadratics(mechanism=full)), generator),
         "full batch, logistic": Subject(PVI(GradientSteps(steps, 0.5, full)), generator),
     }
 

@@ -66,7 +66,7 @@ class AveragedQuadratics:
 
     steps: int = static(default=1)
     mechanism: Mechanism = field(default_factory=full_batch)
-    memory: float | Float[Array, ""] = 3.0
+    memory: float | Float[Array, ""] = 4.0
     share: float | Float[Array, ""] = 0.1
     weight: float | Float[Array, ""] = 0.22
 
@@ -95,14 +95,15 @@ class AveragedQuadratics:
             return jax.tree.map(lambda so_far, sums: so_far - sums / self.steps, total, negative), None
 
         released, _ = jax.lax.scan(step, nothing, jnp.arange(self.steps))
-        noise = self.mechanism.noise_std(draws.scale * problem.likelihood_scale) ** 2 / self.steps
+        noise = jnp.asarray(self.mechanism.noise_std(draws.scale * problem.likelihood_scale)) ** 2 / self.steps
 
         updates = state.updates + 1
-        latest = self.memory / (updates - 1 + self.memory)
+        count = updates.astype(noise.dtype)
+        latest = self.memory / (count - 1 + self.memory)
         averages = Averages(
             Quadratic(
                 _mixed(state.quadratic.slope, released.slope, latest),
-                _mixed(state.quadratic.curvature, released.curvature, 1 / updates),
+                _mixed(state.quadratic.curvature, released.curvature, 1 / count),
             ),
             _mixed(state.mean, q.mean, latest),
             (1 - latest) ** 2 * state.noise + latest**2 * noise,

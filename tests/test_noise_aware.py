@@ -305,7 +305,7 @@ def test_open_noise_needs_a_budget_and_a_number_of_updates() -> None:
     tables = logistic_tables([200, 90], DIM)
     for settings in ({"max_updates": 5}, {"privacy": BUDGET}, {"communications": 5}):
         with pytest.raises(InputError, match=r"leaves its noise open .* give a budget and a number of updates"):
-            simulate(tables, LogisticRegression(), seed=0, algorithm=NoiseAwarePVI(), **settings)  # type: ignore[arg-type]
+            simulate(tables, LogisticRegression(), seed=0, algorithm=NoiseAwarePVI(), **settings)
     with pytest.raises(InputError, match="Expected a noise_multiplier, got None"):
         NoiseAwarePVI().event(100)
 

@@ -14,6 +14,9 @@ from fedvi import __version__
 from fedvi.cli.audit import audit
 from fedvi.cli.budget import budget
 from fedvi.cli.ledger import app as ledger
+from fedvi.cli.report import report
+from fedvi.cli.reproduce import reproduce
+from fedvi.cli.simulate import simulate
 from fedvi.errors import FedviError, InputError
 
 app = typer.Typer(
@@ -23,6 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command()(reproduce)
+app.command()(simulate)
+app.command()(report)
 app.command()(budget)
 app.add_typer(ledger, name="ledger")
 app.command()(audit)

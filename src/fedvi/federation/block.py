@@ -7,6 +7,7 @@ serves every schedule and every client; the number of turns is data too.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -43,6 +44,7 @@ class Turns:
     save: Int[Array, " turns"]
 
 
+@functools.partial(jax.jit, static_argnames="clients")
 def init_carry(algorithm: Algorithm, prior: GaussianFamily, clients: int) -> Carry:
     """Return the state before the first turn."""
     unit: Factor = algorithm.unit_factor(prior)
@@ -51,6 +53,13 @@ def init_carry(algorithm: Algorithm, prior: GaussianFamily, clients: int) -> Car
         clients=repeat(init_client(algorithm, prior), clients),
         snapshots=repeat(prior, clients + 1),
     )
+
+
+@jax.jit
+def look(carry: Carry, before: GaussianFamily) -> tuple[GaussianFamily, Array, Array]:
+    """Return q, how far it is from an earlier one in nats, and how many negative precisions were repaired so far."""
+    q: GaussianFamily = carry.server.posterior
+    return q, q.kl(before), jnp.sum(carry.clients.repairs)
 
 
 @jax.jit

@@ -22,7 +22,7 @@ from fedvi.federation.plan import PlannedTurn, plan
 from fedvi.federation.schedule import Schedule
 from fedvi.federation.server import Verdict
 from fedvi.federation.spending import Budgets, Spending, arrange_spending
-from fedvi.gaussian import Gaussian, GaussianFamily
+from fedvi.gaussian import Gaussian, GaussianFamily, require_proper
 from fedvi.local import Algorithm, Draws, Public, draw
 from fedvi.models import Model
 
@@ -139,7 +139,7 @@ class Run:
         drawn = [self._draw(turn.client, turn.update) for turn in block]
         draws = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn, *[drawn[-1]] * missing)
         slots = [(turn.client, turn.source, turn.save) for turn in block] + [(0, 0, 0)] * missing
-        turns = Turns(*jnp.asarray(slots, jnp.int32).T)
+        turns = Turns(*np.array(slots, np.int32).T)
         count = np.int32(len(block))
         carry, verdicts = run_block(self.algorithms, self.model, self.public, self.data, carry, turns, draws, count)
         return carry, [Verdict(verdict) for verdict in verdicts.tolist()[: len(block)]]
@@ -151,7 +151,13 @@ class Run:
 
 def _stacked(algorithms: tuple[Algorithm, ...]) -> Any:
     """Return all clients' settings as one algorithm, whose numbers have one entry per client."""
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *algorithms)
+    dtype = jnp.zeros(()).dtype
+
+    def stack(*leaves: Any) -> np.ndarray:
+        stacked = np.stack([np.asarray(leaf) for leaf in leaves])
+        return stacked.astype(dtype) if stacked.dtype.kind == "f" else stacked
+
+    return jax.tree.map(stack, *algorithms)
 
 
 def _checked_prior(prior: GaussianFamily | None, dim: int) -> GaussianFamily:
@@ -161,6 +167,7 @@ def _checked_prior(prior: GaussianFamily | None, dim: int) -> GaussianFamily:
     prior = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), prior)
     if prior.dim != dim:
         raise InputError(f"Expected a prior over {dim} parameters for these columns, got one over {prior.dim}.")
+    require_proper(prior, "prior")
     return prior
 
 

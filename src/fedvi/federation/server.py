@@ -69,7 +69,6 @@ class ServerState:
 
 def init_server(prior: GaussianFamily, unit: Factor, clients: int) -> ServerState:
     """Return a server whose clients all have the factor 1, so that q is the prior."""
-    require_proper(prior, "prior")
     return ServerState(
         prior=prior,
         factors=repeat(unit, clients),
@@ -119,6 +118,7 @@ class Coordinator:
     def start(cls, prior: GaussianFamily, names: Iterable[str], unit: Factor | None = None) -> Coordinator:
         """Return a coordinator whose posterior is the prior; `unit` is the factor 1 of the family in use."""
         names = tuple(names)
+        require_proper(prior, "prior")
         return cls(names, init_server(prior, prior.unit() if unit is None else unit, len(names)))
 
     @property

@@ -20,7 +20,7 @@ import numpy as np
 from fedvi.checks import in_range, whole
 from fedvi.data import Table, check_table
 from fedvi.errors import InputError, SimulationInterrupted
-from fedvi.federation.block import Carry
+from fedvi.federation.block import Carry, look
 from fedvi.federation.plan import PlannedTurn
 from fedvi.federation.progress import progress_bar
 from fedvi.federation.result import Checkpoint, History, Record, Result
@@ -57,6 +57,7 @@ def simulate(
     measure: Measure | None = None,
     resume: Checkpoint | str | os.PathLike[str] | None = None,
     progress: bool | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Run a federation of `clients` and return its posterior.
 
@@ -76,6 +77,7 @@ def simulate(
     measure: called at every measurement with the federation's state; the numbers it returns go into the record.
     resume: a checkpoint, or the path of one, of a run with the same settings.
     progress: show a progress bar; by default only on a terminal.
+    stop: asked now and then whether to end early, as Ctrl-C does: for programs that handle signals themselves.
 
     Whatever ends a run early has a `result` with everything that was done until then: Ctrl-C raises
     `SimulationInterrupted`, an update that goes wrong `ReleaseRefused` or `ImproperError`.
@@ -121,6 +123,8 @@ def simulate(
                 if state.communications % every == 0:
                     state = state.with_record(scores)
                 show(state.communications)
+                if stop is not None and stop():
+                    raise KeyboardInterrupt
         return _result(run, state, state.with_record(scores).records)
     except KeyboardInterrupt:
         raise SimulationInterrupted(_result(run, state, state.records)) from None
@@ -156,12 +160,12 @@ class _State:
         """Measure, unless that was just done."""
         if self.records and self.records[-1]["communications"] == self.communications:
             return self
-        q = self.carry.server.posterior
+        q, change, repairs = look(self.carry, self.measured)
         record: Record = {
             "communications": self.communications,
             "time": self.time,
-            "repairs": int(jnp.sum(self.carry.clients.repairs)),
-            "change": float(q.kl(self.measured)),
+            "repairs": int(repairs),
+            "change": float(change),
             **scores(self.carry),
         }
         return dataclasses.replace(self, measured=q, records=(*self.records, record))

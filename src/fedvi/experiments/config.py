@@ -1,0 +1,192 @@
+"""An experiment as a file: what is run on which data, with which methods, over which seeds.
+
+    title = "Damping"
+    seeds = [1, 2, 3]
+    data = "Adult"
+    model = "LogisticRegression"
+    [partition.C]
+    kind = "PaperPartition"
+    rho = 0.7
+    kappa = -3.0
+    [method.pvi]
+    algorithm = { kind = "PVI", damping = [0.1, 0.5] }       a list: one method for each value
+    communications = 1000
+
+Runs are all combinations of partitions, methods and seeds. A list where one value is expected is swept, also in
+partitions. `Experiment.check` builds every object once, so that a mistake is found before the first run.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedvi.checks import whole
+from fedvi.errors import InputError
+from fedvi.experiments.kinds import build, check_keys
+
+KEYS = ("title", "command", "seeds", "data", "model", "prior", "partition", "method", "reference")
+METHOD_KEYS = (
+    "label",
+    "algorithm",
+    "schedule",
+    "privacy",
+    "communications",
+    "until",
+    "max_updates",
+    "evaluate_every",
+)
+EPSILON = "privacy.epsilon"
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A partition or a method with one value for every setting.
+
+    name: as it stands in results, such as `dp-pvi@0.50`. base: the name of its table in the file.
+    swept: the values that were picked from lists, by path.
+    """
+
+    name: str
+    base: str
+    table: dict[str, Any]
+    swept: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSpec:
+    """One run: a partition, a method and a seed of an experiment."""
+
+    partition: Variant
+    method: Variant
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """How people and files call the run."""
+        return f"{self.partition.name} {self.method.name} seed {self.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A configuration that has been looked through; `config` is the file as plain values."""
+
+    config: dict[str, Any]
+    partitions: tuple[Variant, ...]
+    methods: tuple[Variant, ...]
+    seeds: tuple[int, ...]
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> Experiment:
+        """Check the configuration's keys and values, and spread out its sweeps."""
+        check_keys(config, KEYS, "")
+        for key in ("data", "model", "partition", "method"):
+            if not config.get(key):
+                raise InputError(
+                    f"Expected {key} in the configuration, got nothing. Required: data, model, partition, method."
+                )
+        for key in ("partition", "method"):
+            if not isinstance(config[key], dict) or not all(isinstance(part, dict) for part in config[key].values()):
+                raise InputError(f"Expected tables [{key}.NAME], got {config[key]!r}.")
+        seeds = config.get("seeds", [1])
+        if not isinstance(seeds, list) or not seeds:
+            raise InputError(f"Expected seeds to be a list of whole numbers, got {seeds!r}.")
+        for seed in seeds:
+            whole("seeds", seed, 0)
+        partitions, methods = _variants("partition", config["partition"]), _variants("method", config["method"])
+        for method in methods:
+            _check_method(method)
+        experiment = cls(config, partitions, methods, tuple(dict.fromkeys(seeds)))
+        for role in ("data", "model", "prior"):
+            if role in config:
+                build(role, config[role], role)
+        for partition in partitions:
+            build("partition", partition.table, f"partition.{partition.base}")
+        return experiment
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Experiment:
+        """Read a TOML file, or raise `InputError`."""
+        try:
+            config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"Cannot read {os.fspath(path)!r}: {error.strerror}.") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"Cannot read {os.fspath(path)!r} as TOML: {error}") from None
+        return cls.of(config)
+
+    def runs(self) -> list[RunSpec]:
+        """Return all runs, those that share compiled code one after the other."""
+        combinations = itertools.product(self.partitions, self.methods, self.seeds)
+        return [RunSpec(*combination) for combination in combinations]
+
+
+def _check_method(method: Variant) -> None:
+    path = f"method.{method.base}"
+    check_keys(method.table, METHOD_KEYS, path)
+    if "algorithm" not in method.table:
+        raise InputError(f"Expected {path}.algorithm, got nothing.")
+    for role in ("algorithm", "schedule", "privacy"):
+        if role in method.table:
+            build(role, method.table[role], f"{path}.{role}")
+    for key in ("communications", "max_updates", "evaluate_every"):
+        if key in method.table:
+            whole(f"{path}.{key}", method.table[key], 1)
+
+
+def _variants(role: str, tables: dict[str, Any]) -> tuple[Variant, ...]:
+    """Return all tables with one value for every list in them."""
+    variants: list[Variant] = []
+    for base, table in tables.items():
+        lists = dict(_lists(table))
+        for values in itertools.product(*lists.values()):
+            swept, single = dict(zip(lists, values, strict=True)), copy.deepcopy(table)
+            for path, value in swept.items():
+                _put(single, path.split("."), value)
+            variants.append(Variant(_name(base, swept), base, single, swept))
+    names = [variant.name for variant in variants]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"Expected every {role} once, got {name!r} twice: values in a list must differ.")
+    return tuple(variants)
+
+
+def _lists(table: dict[str, Any], path: str = "") -> Iterator[tuple[str, list[Any]]]:
+    for key, value in table.items():
+        here = f"{path}.{key}" if path else key
+        if isinstance(value, dict):
+            yield from _lists(value, here)
+        elif isinstance(value, list):
+            if not value:
+                raise InputError(f"Expected values in the list {here}, got none.")
+            yield here, value
+
+
+def _put(table: dict[str, Any], path: list[str], value: Any) -> None:
+    for key in path[:-1]:
+        table = table[key]
+    table[path[-1]] = value
+
+
+def _name(base: str, swept: dict[str, Any]) -> str:
+    epsilon = f"@{shown(swept[EPSILON])}" if EPSILON in swept else ""
+    others = {path: value for path, value in swept.items() if path != EPSILON}
+    last = [path.rsplit(".", 1)[-1] for path in others]
+    keys = last if len(set(last)) == len(last) else list(others)
+    settings = ",".join(f"{key}={_word(value)}" for key, value in zip(keys, others.values(), strict=True))
+    return base + epsilon + (f"[{settings}]" if settings else "")
+
+
+def _word(value: Any) -> Any:
+    return value.get("kind", value) if isinstance(value, dict) else value
+
+
+def shown(epsilon: float) -> str:
+    """Return epsilon as it stands in names: two decimals, or as many as it has."""
+    return f"{epsilon:.2f}" if round(epsilon, 2) == epsilon else repr(epsilon)

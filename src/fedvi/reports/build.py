@@ -1,0 +1,98 @@
+"""From a run directory to its report, and from several run directories to one that compares them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedvi.errors import InputError
+
+if TYPE_CHECKING:
+    from fedvi.experiments.directory import Outcome
+
+
+def write_report(outcome: Outcome) -> Path:
+    """Write `figures/` and `report.html` into the run directory and return the page's path.
+
+    Every file appears whole or not at all; an older report stays until the new one is complete.
+    """
+    from fedvi.reports.figures import write_figures  # matplotlib takes a second: only who draws waits for it
+    from fedvi.reports.page import page
+
+    figures = write_figures(outcome)
+    target = outcome.path / "report.html"
+    temporary = target.with_name(f".{os.getpid()}-{target.name}")
+    temporary.write_text(page(outcome, figures), encoding="utf-8")
+    os.replace(temporary, target)
+    return target
+
+
+def merge(outcomes: Sequence[Outcome], path: str | os.PathLike[str]) -> Outcome:
+    """Return one outcome that holds all of them; methods are named "directory: method".
+
+    path: the directory that a report of the comparison is written to.
+    """
+    if not outcomes:
+        raise InputError("Expected at least one run directory to compare, got none.")
+    names = _names([outcome.path for outcome in outcomes])
+    results: dict[str, dict[str, Any]] = {}
+    references: dict[str, dict[str, Any]] = {}
+    skipped: dict[str, str] = {}
+    for name, outcome in zip(names, outcomes, strict=True):
+        for partition, methods in outcome.results.items():
+            for method, entry in methods.items():
+                results.setdefault(partition, {})[f"{name}: {method}"] = _renamed(name, method, entry)
+        for partition, methods in (outcome.config.get("reference") or {}).items():
+            if isinstance(methods, dict):
+                named = {f"{name}: {method}": published for method, published in methods.items()}
+                references.setdefault(partition, {}).update(named)
+        skipped |= {place: reason for place, reason in outcome.skipped.items() if place not in skipped}
+    config = {
+        "title": "Comparison: " + ", ".join(names),
+        "command": "fedvi report " + " ".join(names),
+        "reference": references,
+        "runs": {name: outcome.config for name, outcome in zip(names, outcomes, strict=True)},
+    }
+    return dataclasses.replace(
+        outcomes[0],
+        path=Path(path),
+        config=config,
+        results=results,
+        history=_stacked(names, [outcome.history for outcome in outcomes]),
+        spending=_stacked(names, [outcome.spending for outcome in outcomes]),
+        skipped={place: reason for place, reason in skipped.items() if place not in results},
+    )
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """Return the directories' names, with as much of their parents as tells them apart."""
+    parts = [path.resolve().parts for path in paths]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise InputError(f"Expected different run directories, got {', '.join(map(str, paths))}.")
+
+
+def _renamed(name: str, method: str, entry: dict[str, Any]) -> dict[str, Any]:
+    base = entry.get("base") or method.split("@")[0].split("[")[0]
+    return entry | {"base": f"{name}: {base}", "label": f"{name}: {entry.get('label') or base}"}
+
+
+def _stacked(names: list[str], tables: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the rows of all tables one after another; columns that a table lacks are NaN there."""
+    tables = [
+        table | {"method": np.asarray([f"{name}: {method}" for method in table["method"]])}
+        for name, table in zip(names, tables, strict=True)
+        if len(table.get("method", ()))
+    ]
+    columns = dict.fromkeys(column for table in tables for column in table)
+    return {
+        column: np.concatenate([table.get(column, np.full(len(table["method"]), np.nan)) for table in tables])
+        for column in columns
+    }

@@ -1,0 +1,151 @@
+"""Curves over communications, as figures and page draw them: mean and range over seeds, and what clients spent.
+
+Seeds are measured at different moments, so every seed is interpolated to the union of all moments. After its last
+communication a posterior no longer changes: its last value stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fedvi.reports.measures import finite
+
+Group = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """x: communications. mean, low, high: over seeds; low and high are the extremes."""
+
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def at(self, x: float) -> float:
+        """Return the mean at one moment."""
+        return float(np.interp(x, self.x, self.mean))
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one client of one run had spent, at the moments when it changed."""
+
+    client: str
+    rows: int
+    x: np.ndarray
+    epsilon: np.ndarray
+
+
+def split(columns: Mapping[str, Any]) -> dict[tuple[str, str], Group]:
+    """Return the rows of every partition and method; columns may be empty or missing."""
+    if "partition" not in columns or len(columns["partition"]) == 0:
+        return {}
+    keys = np.asarray([f"{p}\0{m}" for p, m in zip(columns["partition"], columns["method"], strict=True)])
+    names, inverse = np.unique(keys, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    ends = np.cumsum(np.bincount(inverse, minlength=len(names)))
+    groups: dict[tuple[str, str], Group] = {}
+    for name, rows in zip(names, np.split(order, ends[:-1]), strict=True):
+        partition, _, method = str(name).partition("\0")
+        groups[partition, method] = {column: np.asarray(values)[rows] for column, values in columns.items()}
+    return groups
+
+
+def curve(group: Group | None, column: str, points: int = 200) -> Curve | None:
+    """Return mean and range over seeds of one column with at most so many points, None when it was not measured."""
+    if group is None or column not in group:
+        return None
+    x, y = group["communications"].astype(float), group[column].astype(float)
+    good = np.isfinite(y)
+    seeds = [(x[rows], y[rows]) for seed in np.unique(group["seed"]) if (rows := good & (group["seed"] == seed)).any()]
+    if not seeds:
+        return None
+    moments = np.unique(np.concatenate([own for own, _ in seeds]))
+    moments = moments[thin(moments, points)]
+    values = np.stack([np.interp(moments, *_ascending(own, value)) for own, value in seeds])
+    return Curve(moments, values.mean(0), values.min(0), values.max(0))
+
+
+def _ascending(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    order = np.argsort(x, kind="stable")
+    return x[order], y[order]
+
+
+def thin(x: np.ndarray, points: int) -> np.ndarray:
+    """Return indices of at most so many moments: the first, the last, and some that suit linear and log axes both."""
+    if len(x) <= points:
+        return np.arange(len(x))
+    by_rank = np.linspace(0, len(x) - 1, points // 2)
+    marks = np.geomspace(max(float(x[0]), 1.0), float(x[-1]), points // 2 - 2)
+    by_log = np.clip(np.searchsorted(x, marks), 0, len(x) - 1)
+    return np.unique(np.concatenate([by_rank.round().astype(int), by_log]))
+
+
+def spent(group: Group | None, seed: int | None = None, points: int = 200) -> list[Spent]:
+    """Return what every client of one run spent, the first seed's unless another is asked for."""
+    if group is None or len(group["seed"]) == 0:
+        return []
+    own = group["seed"] == (group["seed"].min() if seed is None else seed)
+    found = []
+    for client in dict.fromkeys(str(name) for name in group["client"][own]):
+        rows = own & (group["client"].astype(str) == client)
+        x, epsilon = _ascending(group["communications"][rows].astype(float), group["epsilon"][rows].astype(float))
+        kept = np.flatnonzero(np.diff(epsilon, prepend=-1.0) != 0)  # moments when nothing changed draw nothing
+        kept = kept[thin(x[kept], points)]
+        found.append(Spent(client, int(group["rows"][rows][0]), x[kept], epsilon[kept]))
+    return found
+
+
+def size_groups(clients: list[Spent]) -> dict[str, str]:
+    """Return "small" or "large" for every client, split at the widest gap between sizes; "all" when sizes are alike."""
+    sizes = sorted({client.rows for client in clients})
+    if len(sizes) < 2:
+        return {client.client: "all" for client in clients}
+    ratios = [large / max(small, 1) for small, large in pairwise(sizes)]
+    widest = int(np.argmax(ratios))
+    if ratios[widest] < 1.5:
+        return {client.client: "all" for client in clients}
+    return {client.client: "small" if client.rows <= sizes[widest] else "large" for client in clients}
+
+
+def budget_ends(entry: dict[str, Any]) -> tuple[float, float] | None:
+    """Return when the first and the last client made their last update, means over seeds; None without privacy."""
+    first, last = [], []
+    for run in entry.get("runs") or []:
+        moments = [value for value in map(finite, (run.get("last_update") or {}).values()) if value is not None]
+        if moments and run.get("epsilon"):
+            first.append(min(moments))
+            last.append(max(moments))
+    return (float(np.mean(first)), float(np.mean(last))) if first else None
+
+
+def main_range(curves: list[Curve]) -> tuple[float, float, bool]:
+    """Return the range that shows the methods that end well, and whether anything lies below it.
+
+    Methods are taken from the best downwards until a gap is three times as wide as all that was taken, and as the
+    distance from the best to the median: the rest is out. The range leaves room below for the last part of the rise;
+    what lies lower belongs in a panel of its own.
+    """
+    ends = np.array([one.mean[-1] for one in curves])
+    ranked = np.sort(ends)[::-1]
+    best = last = float(ranked[0])
+    usual = max(float(best - np.median(ends)), 1e-3 * abs(best), 1e-9)
+    for end in ranked:
+        if last - end > 3 * max(best - last, usual):
+            break
+        last = float(end)
+    well = ends >= last
+    top = max(float(one.high.max()) for one, good in zip(curves, well, strict=True) if good)
+    lowest_end = min(float(one.low[-1]) for one, good in zip(curves, well, strict=True) if good)
+    span = top - lowest_end or usual
+    bottom = lowest_end - 0.6 * span
+    lowest = min(float(one.low.min()) for one in curves)
+    if lowest >= bottom - 0.5 * span:
+        return lowest - 0.05 * span, top + 0.08 * span, False
+    return bottom, top + 0.08 * span, True

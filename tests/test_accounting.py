@@ -290,7 +290,7 @@ def test_events_survive_json(event: Any) -> None:
         (lambda: epsilon({UPDATE.event: 1}, DELTA), "Expected an event made by fedvi"),
         (lambda: from_json({"kind": "unknown"}), "Expected an event as written by fedvi"),
         (lambda: from_json({"kind": "gaussian", "noise": 1}), "Expected an event as written by fedvi"),
-        (lambda: gaussian(0.0), "Expected 0.001 <= noise_multiplier, got 0.0"),
+        (lambda: gaussian(0.0), "Expected 0.001 <= noise_multiplier <= 1e.06, got 0.0"),
         (lambda: poisson_gaussian(1.0, 1.5), "sampling_rate <= 1, got 1.5"),
         (lambda: gaussian(1.0, 0), "Expected steps to be a whole number of at least 1, got 0"),
         (lambda: Budget(0.0), "Expected 0 < epsilon, got 0.0"),
@@ -344,3 +344,21 @@ def test_hopeless_settings_are_answered_at_once_with_a_bound() -> None:
     assert epsilon({poisson_gaussian(0.5, 0.5, 1000): 1000}, DELTA) > 20
     assert Budget(0.5, DELTA).most_updates(gaussian(0.01)) == 0
     assert Budget(500.0, 1e-5).most_updates(poisson_gaussian(1.0, 0.1)) > 1000
+
+
+@pytest.mark.parametrize(
+    ("mu", "delta"), [(2.5, 1e-10), (3.0, 1e-5), (4.0, 1e-2), (5.5, 0.5), (0.01, 1e-4), (0.2, 1e-12)]
+)
+@pytest.mark.parametrize("relation", ["add or remove", "substitute"])
+def test_epsilon_of_gaussian_noise_alone_is_a_tight_bound(mu: float, delta: float, relation: str) -> None:
+    """The closed form in logarithms, which holds where epsilon is large."""
+    total = mu * (2 if relation == "substitute" else 1)
+    found = epsilon({gaussian(2 / mu, 4): 1}, delta, "pld", relation)
+
+    def log_delta(value: float) -> float:
+        first, second = norm.logcdf(-value / total + total / 2), value + norm.logcdf(-value / total - total / 2)
+        return float(first + np.log1p(-np.exp(second - first))) if second < first else -math.inf
+
+    if found < 20 or relation == "substitute":
+        assert log_delta(found) <= math.log(delta) + 1e-9
+        assert found == 0 or log_delta(found - 1e-4) > math.log(delta - 1.1e-11) or relation == "add or remove"

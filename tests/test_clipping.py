@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
-from fedvi import CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression, Model
+from fedvi import CustomModel, FullGaussian, GaussHermite, Gaussian, LinearRegression, LogisticRegression, Model
 from fedvi.models import clipping
 
 DIM, ROWS = 4, 12
@@ -69,7 +69,7 @@ def test_closed_form_is_the_definition(model: str, family: str, clip: float, wit
         summed = method(q, *data, z, jnp.asarray(clip), offset)
         truth = brute_force(MODELS[model], q, data, clip, offset, z)
         error = np.abs(flat(summed) - truth) / np.abs(truth).max()
-        assert error.max() < 1e-5
+        assert error.max() < 2e-5
 
 
 def test_custom_models_are_clipped_in_microbatches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_custom_models_are_clipped_in_microbatches_of_any_size(monkeypatch: pyte
     for room in (1, 5 * 2 * DIM * 4, 10**9):
         monkeypatch.setattr(clipping, "MICROBATCH_BYTES", room)
         summed = model.clipped_gradient(q, *data, z, jnp.asarray(0.5), None)
-        assert np.allclose(flat(summed), truth, atol=1e-5)
+        assert np.allclose(flat(summed), truth, atol=2e-5)
 
 
 def test_memory_of_row_by_row_clipping_does_not_grow_with_rows() -> None:
@@ -184,7 +184,7 @@ def test_sums_of_more_than_one_chunk_are_the_same_sums(monkeypatch: pytest.Monke
     whole = LogisticRegression().clipped_gradient(q, x, y, mask, jnp.zeros(0), jnp.float32(1.0))
     monkeypatch.setattr(clipping, "CHUNK", 5)
     parts = LogisticRegression().clipped_gradient(q, x, y, mask, jnp.zeros(0), jnp.float32(1.0))
-    assert np.allclose(flat(whole), flat(parts), rtol=1e-5)
+    assert np.allclose(flat(whole), flat(parts), rtol=2e-5)
 
 
 def test_an_overflowing_row_does_not_touch_the_others() -> None:
@@ -217,7 +217,7 @@ def test_padding_changes_nothing(padding: int, seed: int) -> None:
     plain = clipped(q, x, y, mask, jnp.float32(1.0), None)
     more = [jnp.concatenate([part, jnp.repeat(part[:1], padding, axis=0)]) for part in (x, y)]
     padded = clipped(q, *more, jnp.concatenate([mask, jnp.zeros(padding)]), jnp.float32(1.0), None)
-    assert np.allclose(plain, padded, atol=1e-5)
+    assert np.allclose(plain, padded, atol=2e-5)
 
 
 def test_closed_form_never_makes_a_gradient_per_row() -> None:
@@ -231,3 +231,21 @@ def test_closed_form_never_makes_a_gradient_per_row() -> None:
     )
     used: Any = step.lower(jnp.ones((count, dim))).compile().memory_analysis()
     assert used.temp_size_in_bytes < count * dim * dim * 4 / 2
+
+
+@pytest.mark.parametrize("nodes", [20, 32])
+@pytest.mark.parametrize("spread", [1.0, 1e5, 1e8, 1e15])
+def test_one_row_less_does_not_move_what_others_contribute(nodes: int, spread: float) -> None:
+    """Rounding depends on how many rows are computed together; posteriors of a hostile server make the most of it."""
+    model = LogisticRegression(GaussHermite(nodes))
+    step = jax.jit(lambda q, x, y, mask: model.clipped_gradient(q, x, y, mask, jnp.zeros(0), jnp.float32(1.5)))
+    rng = np.random.default_rng(0)
+    for rows in (2, 8, 16, 24):
+        for place in rng.uniform(-30, 0, 8):
+            q = Gaussian.from_moments([spread * place], [spread**2]).coordinates()
+            x = jnp.full((rows, 1), 0.1).at[-1].set(0.3)
+            both = step(q, x, jnp.ones(rows), jnp.ones(rows)), step(q, x[:-1], jnp.ones(rows - 1), jnp.ones(rows - 1))
+            moved = [
+                np.asarray(a, float) - np.asarray(b, float) for a, b in zip(*map(jax.tree.leaves, both), strict=True)
+            ]
+            assert np.linalg.norm(moved) <= 1.5

@@ -341,7 +341,31 @@ def test_a_run_that_diverges_is_reported_and_the_others_go_on(rows: Path, tmp_pa
     assert outcome.results["even"]["private@0.50"]["acc"][0] > 60
 
 
+def test_methods_with_similar_names_are_kept_apart(rows: Path, tmp_path: Path) -> None:
+    config = small_config(rows)
+    private = config["method"].pop("private")
+    private["privacy"]["epsilon"] = 0.5
+    private["algorithm"]["solver"]["mechanism"] = {"kind": "FixedSizeGaussian", "noise_multiplier": "auto"}
+    config["method"] = {"a b": config["method"]["pvi"], "a_b": private}
+    config["partition"] = {"even": config["partition"]["even"]}
+    outcome = run_here(config, tmp_path / "out")
+    assert [len(outcome.results["even"][name]["runs"]) for name in ("a b", "a_b")] == [2, 2]
+    assert outcome.results["even"]["a_b"]["runs"][0]["epsilon_proven"]["client 1"] > 0.5
+
+
 # Nothing is lost
+
+
+def test_runs_of_other_settings_do_not_count(rows: Path, tmp_path: Path) -> None:
+    config = small_config(rows)
+    config["partition"] = {"even": config["partition"]["even"]}
+    config["method"] = {"pvi": config["method"]["pvi"]}
+    run_here(config, tmp_path / "out")
+    config["method"]["pvi"]["communications"] = 20
+    (tmp_path / "out" / "config.toml").write_text(tomli_w.dumps(config))
+    directory, experiment = RunDirectory.reopen(tmp_path / "out")
+    outcome = execute(directory, experiment, 1, quiet=True)
+    assert [run["communications"] for run in outcome.results["even"]["pvi"]["runs"]] == [20, 20]
 
 
 def test_a_directory_that_is_there_is_not_overwritten(rows: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from fedvi import (
     AveragedQuadratics,
     Budget,
     ClientLevel,
+    Coordinator,
     CustomModel,
     EventDriven,
     FullBatch,
@@ -36,13 +37,16 @@ from fedvi import (
     Paced,
     PoissonGaussian,
     PrivateClient,
+    Release,
+    ResumeError,
     RoundRobin,
     Synchronous,
     evaluate,
     simulate,
 )
 from fedvi.data import Site
-from fedvi.local import Public, client_step, draw, init_client
+from fedvi.errors import ImproperRelease
+from fedvi.local import Public, calibration, client_step, draw, init_client
 from fedvi.models import Quadratic, QuadraticPart
 from fedvi.pytree import pytree
 
@@ -362,3 +366,92 @@ def test_settings_that_make_no_sense_are_refused(make: Any, message: str) -> Non
 
 def test_quadratics_are_plain_pytrees() -> None:
     assert jax.tree.leaves(Quadratic(jnp.zeros(2), jnp.ones(2)))[1].tolist() == [1.0, 1.0]
+
+
+# What a hostile reviewer found
+
+
+@pytest.mark.parametrize("share", [1.5, 4.0, -3.0, float("nan")])
+def test_a_share_that_makes_no_sense_protects_all_the_same(share: float) -> None:
+    x, y = jnp.full((1, DIM), 1e4), -jnp.ones(1)
+    q = Gaussian.standard(DIM).coordinates()
+
+    @jax.jit
+    def moved(share: Any) -> Quadratic:
+        part = QuadraticPart(LogisticRegression(), share, 1.0)
+        return part.clipped_gradient(q, x, y, jnp.ones(1), jnp.zeros(0), jnp.float32(1.0))
+
+    assert np.linalg.norm(np.concatenate(jax.tree.leaves(moved(jnp.float32(share))))) <= 1
+
+
+def test_settings_of_a_real_client_cannot_be_changed_after_it_was_opened(tmp_path: Path) -> None:
+    x, y = pool(logistic_tables([500], DIM))
+    prior, share = Gaussian.standard(DIM), cast(Any, np.array(0.1))
+    public = Public(prior, jnp.asarray(2.0), jnp.asarray(1000.0))
+    algorithm = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(5.0, 2.0), share=share))
+    with PrivateClient.open(tmp_path / "a", (x, y), LogisticRegression(), algorithm, public, BUDGET) as client:
+        share[...] = 0.4
+        assert float(client._algorithm.solver.share) == 0.1  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"Expected updates to be a whole number of at least 1, got 0\.5"):
+        PrivateClient.open(
+            tmp_path / "b",
+            (x, y),
+            LogisticRegression(),
+            NoiseAwarePVI(),
+            public,
+            BUDGET,
+            updates=0.5,  # type: ignore[arg-type]
+        )
+
+
+def test_the_server_refuses_negative_noise_and_means_that_overflow() -> None:
+    honest = NoisyGaussian(jnp.array([300.0]), jnp.array([5.0]), jnp.array([1e4]))
+    coordinator = Coordinator.start(Gaussian.standard(1, 1e4), ["a", "b"], honest.unit())
+    huge = NoisyGaussian(jnp.array([3e38]), jnp.array([1e-6]), jnp.array([0.0]))
+    with pytest.raises(ImproperRelease):
+        coordinator.receive("b", Release(huge, jnp.int32(1)))
+    coordinator = coordinator.receive("a", Release(honest, jnp.int32(1)))
+    hiding = NoisyGaussian(jnp.array([0.0]), jnp.array([0.0]), jnp.array([-1e9]))
+    with pytest.raises(ImproperRelease):
+        coordinator.receive("b", Release(hiding, jnp.int32(1)))
+    assert float(coordinator.posterior.mean[0]) == pytest.approx(300 * 5 / 10005 / (1e-4 + 25 / 10005), rel=1e-4)
+
+
+def test_a_client_recovers_from_a_posterior_that_made_no_sense() -> None:
+    x, y = pool(logistic_tables([30], DIM))
+    algorithm = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(3.0, 1.0)))
+    prior, model = Gaussian.standard(DIM), LogisticRegression()
+    public = Public(prior, jnp.asarray(1.0), jnp.asarray(30.0))
+    site = Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(0), jnp.int32(30))
+    rng, state = np.random.default_rng(0), init_client(algorithm, prior)
+    bad = Gaussian(jnp.full(DIM, 3e38), jnp.full(DIM, 1e-3))
+    for q, sensible in ((bad, False), (prior, True)):
+        own = draw(algorithm, model, prior, 30, rng)
+        state, release = jax.jit(client_step)(algorithm, model, public, q, state, site, own)
+        state = state if sensible else dataclasses.replace(state, factor=NoisyGaussian.unit_like(prior))
+        assert bool(np.all(np.isfinite(release.factor.natural_mean))) == sensible
+
+
+def test_a_run_is_not_resumed_with_other_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {
+        "clients": logistic_tables([200, 90], DIM),
+        "model": LogisticRegression(),
+        "seed": 0,
+        "algorithm": NoiseAwarePVI(),
+        "max_updates": 6,
+        "privacy": BUDGET,
+    }
+    half = simulate(**settings, communications=4)
+    found = calibration._least_noise
+    monkeypatch.setattr(calibration, "_least_noise", lambda *words: 1.3 * found(*words))
+    with pytest.raises(ResumeError, match="The saved run has"):
+        simulate(**settings, resume=half.checkpoint)
+
+
+@pytest.mark.parametrize("noise", [np.int64(2**32 + 1), np.array(2**32 + 1), 1e7])
+def test_noise_that_compiled_code_could_not_hold_is_refused(noise: Any) -> None:
+    for make in (FullBatchGaussian, PoissonGaussian, ClientLevel):
+        with pytest.raises(InputError, match="noise_multiplier <= 1e"):
+            make(noise)
+    with pytest.raises(InputError, match="client_level"):
+        NoiseAwarePVI(client_level=ClientLevel())  # type: ignore[arg-type]

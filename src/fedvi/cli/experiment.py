@@ -54,15 +54,15 @@ def run_and_report(
 
 def show(outcome: Outcome, *, as_json: bool) -> None:
     """Write the report of a run directory, and print its table, or its results as JSON."""
-    from fedvi.reports import write_report
+    from rich.console import Console
 
-    page = write_report(outcome)
+    from fedvi.reports import WIDE, render, write_report
+
+    with Console(stderr=True, quiet=as_json).status("Drawing the figures and report.html ..."):
+        page = write_report(outcome)
     if as_json:
         typer.echo(json.dumps(outcome.results))
         return
-    from rich.console import Console
-
-    from fedvi.reports import WIDE, render
 
     console = Console()
     if not console.is_terminal:

@@ -11,7 +11,7 @@ import typer
 def report(
     directories: Annotated[list[Path], typer.Argument(help="Run directories; several are compared.", metavar="DIR...")],
     out: Annotated[
-        Path | None, typer.Option(help="Where to write. [default: into DIR; for several, fedvi-runs/comparison]")
+        Path | None, typer.Option(help="Where to write. Default: into DIR; for several, fedvi-runs/comparison.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:

@@ -13,19 +13,17 @@ from fedvi.errors import InputError
 def reproduce(
     distribution: Annotated[
         list[str] | None,
-        typer.Option(help="Distribution of the rows over clients: A, B, C or D; may be repeated. [default: A, B, C]"),
+        typer.Option(help="Distribution of the rows over clients: A, B, C or D; may be repeated. Default: A, B, C."),
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            help="pvi, global-vi, dp-pvi, dp-pvi-strict or fedvi; may be repeated. [default: all of the rule]"
-        ),
+        typer.Option(help="pvi, global-vi, dp-pvi, dp-pvi-strict or fedvi; may be repeated. Default: all of the rule."),
     ] = None,
     eps: Annotated[
-        list[str] | None, typer.Option("--eps", help="Budget of every client; may be repeated. [default: the paper's]")
+        list[str] | None, typer.Option("--eps", help="Budget of every client; may be repeated. Default: the paper's.")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="How many seeds (5: 1 to 5), or a list (1,2,7). [default: 5]")
+        str | None, typer.Option(help="How many seeds (5: 1 to 5), or a list (1,2,7). Default: 5.")
     ] = None,
     rule: Annotated[
         str,
@@ -45,12 +43,12 @@ def reproduce(
         typer.Option("--heatmap", help="Instead, the paper's heat maps: PVI minus global VI over 60 distributions."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Directory to write to. [default: fedvi-runs/reproduce-DATE-TIME]")
+        Path | None, typer.Option(help="Directory to write to. Default: fedvi-runs/reproduce-DATE-TIME.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run: that of --out, or the newest one.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once. [default: one per core]")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once. Default: one per core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Run the DP-PVI paper's experiment on UCI Adult again, and compare with its published table.

@@ -14,13 +14,11 @@ if TYPE_CHECKING:
 def simulate(
     config: Annotated[Path, typer.Argument(help="TOML file that says what to run; see docs/experiments.md.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and show what would run.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory to write to. [default: fedvi-runs/NAME-DATE-TIME]")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory to write to. Default: fedvi-runs/NAME-DATE-TIME.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run: that of --out, or the newest one.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once. [default: one per core]")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once. Default: one per core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Simulate federations as a configuration file says: data, partitions, methods, seeds, sweeps over lists.

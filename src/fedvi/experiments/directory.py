@@ -25,7 +25,7 @@ import tomli_w
 
 from fedvi.errors import InputError
 from fedvi.experiments.config import Experiment, RunSpec
-from fedvi.experiments.run import file_name
+from fedvi.experiments.run import file_name, settings_digest
 
 RUN_KEYS = ("seed", "communications", "seconds", "updates", "epsilon", "epsilon_pld", "epsilon_proven", "last_update")
 SPENDING = {"client": str, "rows": int, "communications": int, "updates": int, "epsilon": float}
@@ -48,6 +48,7 @@ class RunDirectory:
     """A directory that an experiment writes to."""
 
     path: Path
+    config: dict[str, Any]
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment) -> RunDirectory:
@@ -56,14 +57,15 @@ class RunDirectory:
             raise InputError(f"{path} is there already. Add --resume to go on with it, or give another --out.")
         (path / "runs").mkdir(parents=True)
         replace_file(path / "config.toml", tomli_w.dumps(experiment.config).encode())
-        return cls(path)
+        return cls(path, experiment.config)
 
     @classmethod
     def reopen(cls, path: Path) -> tuple[RunDirectory, Experiment]:
         """Return a directory that was left unfinished, and its experiment."""
         if not (path / "config.toml").is_file():
             raise InputError(f"Expected a run directory to go on with, got {path}, which has no config.toml.")
-        return cls(path), Experiment.load(path / "config.toml")
+        experiment = Experiment.load(path / "config.toml")
+        return cls(path, experiment.config), experiment
 
     def run_file(self, spec: RunSpec) -> Path:
         """Return where a finished run is written."""
@@ -79,8 +81,18 @@ class RunDirectory:
         self.checkpoint(spec).unlink(missing_ok=True)
 
     def is_done(self, spec: RunSpec) -> bool:
-        """Tell whether a run was finished."""
-        return self.run_file(spec).is_file()
+        """Tell whether a run was finished with these settings; one that failed is tried again."""
+        run = self._finished(spec)
+        return run is not None and "error" not in run
+
+    def _finished(self, spec: RunSpec) -> dict[str, Any] | None:
+        try:
+            run: dict[str, Any] = json.loads(self.run_file(spec).read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise InputError(f"{self.run_file(spec)} is damaged. Delete it, and the run is made again.") from None
+        return run if run.get("settings") == settings_digest(self.config, spec) else None
 
     def skip(self, skipped: dict[str, str]) -> None:
         """Write down which partitions do not exist."""
@@ -89,7 +101,7 @@ class RunDirectory:
 
     def collect(self, specs: Iterable[RunSpec]) -> Outcome:
         """Put the finished runs together, and write results, history and spending."""
-        runs = [json.loads(self.run_file(spec).read_text()) for spec in specs if self.is_done(spec)]
+        runs = [run for spec in specs if (run := self._finished(spec)) is not None]
         replace_file(self.path / "results.json", json.dumps(_results(runs), indent=1).encode())
         _write_parquet(self.path / "history.parquet", _history(runs))
         _write_parquet(self.path / "spending.parquet", _spending(runs))

@@ -6,9 +6,10 @@ client spent when, and what was promised. It can be written as JSON.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +25,7 @@ from fedvi.experiments.kinds import build
 from fedvi.experiments.sources import Rows
 from fedvi.federation import Result, simulate
 from fedvi.privacy import accounting
-from fedvi.privacy.events import NOT_PRIVATE
+from fedvi.privacy.events import NOT_PRIVATE, to_json
 from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.privacy.statement import SIMULATION
 
@@ -60,6 +61,7 @@ def make_run(
         "swept": spec.method.swept,
         "budget": _budget(table),
         "seed": spec.seed,
+        "settings": settings_digest(config, spec),
         "version": __version__,
     }
     try:
@@ -143,7 +145,8 @@ def _privacy(result: Result, sizes: dict[str, int], algorithm: Any) -> dict[str,
         proven[name] = exact[name]
         mechanism = algorithm.solver.mechanism
         if isinstance(mechanism, FixedSizeGaussian):
-            proven[name] = mechanism.proven_epsilon(sizes[name], algorithm.solver.steps * count, float(budget.delta))
+            used = dataclasses.replace(mechanism, noise_multiplier=to_json(event)["noise_multiplier"])
+            proven[name] = used.proven_epsilon(sizes[name], algorithm.solver.steps * count, float(budget.delta))
         for updates in np.unique((count * np.linspace(0, 1, MOMENTS + 1) ** 2).round().astype(int)).tolist():
             at = int(when[updates - 1]) if updates else 0
             moments.append(
@@ -174,6 +177,16 @@ def _statement(result: Result) -> str:
 
 
 def file_name(spec: RunSpec) -> str:
-    """Return the name of the file for a run, without its ending."""
+    """Return the name of the file for a run, without its ending; different runs have different ones."""
     plain = "".join(letter if letter.isalnum() or letter in "@.-=" else "_" for letter in spec.name)
-    return plain.replace(os.sep, "_")
+    return f"{plain[:100]}_{_digest(spec.name)}"
+
+
+def settings_digest(config: dict[str, Any], spec: RunSpec) -> str:
+    """Return a digest of all that decides what a run gives."""
+    common = {key: config.get(key) for key in ("data", "model", "prior")}
+    return _digest(json.dumps([common, spec.partition.table, spec.method.table, spec.seed], sort_keys=True))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -108,6 +108,7 @@ class Run:
             "prior": describe(self.public.prior),
             "rows": list(self.sizes),
             "privacy": describe(None if self.spending is None else (self.spending.budgets, self.spending.limited)),
+            "events": describe(None if self.spending is None else sorted({repr(e) for e in self.spending.events})),
             "max_updates": [None if math.isinf(most) else int(most) for most in self.budgets],
             "data": digest(self.data.x, self.data.y),
             "dtype": str(self.data.x.dtype),

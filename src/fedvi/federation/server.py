@@ -87,7 +87,7 @@ def server_step(state: ServerState, client: Any, release: Release) -> tuple[Serv
         [
             ~_is_finite(release.factor),
             release.sequence != state.sequence[client] + 1,
-            ~(product * lost).posterior(state.prior).is_proper(),
+            ~(release.factor.is_legal() & (product * lost).posterior(state.prior).is_proper()),
         ],
         [jnp.int32(Verdict.NON_FINITE), jnp.int32(Verdict.OUT_OF_SEQUENCE), jnp.int32(Verdict.IMPROPER)],
         jnp.int32(Verdict.ACCEPTED),

@@ -56,6 +56,10 @@ class Factor(abc.ABC):
     def posterior(self, prior: Any) -> Any:
         """Read the posterior out of a product of factors (`self`) and a prior."""
 
+    def is_legal(self) -> Bool[Array, "*batch"]:
+        """Tell whether the factor is one that a client may release; any finite one, unless a family says otherwise."""
+        return jnp.ones(self.natural_mean.shape[:-1], bool)
+
     @abc.abstractmethod
     def repaired(self) -> tuple[Self, Int[Array, "*batch"]]:
         """Return the factor without its negative precisions, and how many directions were repaired."""

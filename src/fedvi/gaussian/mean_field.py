@@ -110,8 +110,9 @@ class Gaussian(GaussianFamily):
         return diagonal_matrix(self.variance)
 
     def is_proper(self) -> Bool[Array, "*batch"]:
-        """Tell whether all precisions are positive and everything is finite."""
-        entries = (self.precision > 0) & jnp.isfinite(self.precision) & jnp.isfinite(self.natural_mean)
+        """Tell whether all precisions are positive and everything is finite, mean and variance too."""
+        finite = jnp.isfinite(self.natural_mean) & jnp.isfinite(self.mean) & jnp.isfinite(self.variance)
+        entries = (self.precision > 0) & jnp.isfinite(self.precision) & finite
         return jnp.all(entries, axis=-1)
 
     def coordinates(self) -> MeanFieldCoordinates:

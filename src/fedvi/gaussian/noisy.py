@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Self
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from fedvi.errors import InputError
 from fedvi.gaussian.factor import Factor, GaussianFamily
@@ -68,6 +68,10 @@ class NoisyGaussian(Factor):
         """Read the posterior out of this product of factors and a prior."""
         shrink = self.shrinkage
         return prior * Gaussian(self.natural_mean * shrink, jnp.maximum(self.precision, 0) * shrink)
+
+    def is_legal(self) -> Bool[Array, "*batch"]:
+        """Tell whether there is no negative variance of noise, which would hide that of others."""
+        return jnp.all(self.noise >= 0, axis=-1)
 
     def repaired(self) -> tuple[Self, Int[Array, "*batch"]]:
         """Return the factor as it is: negative precisions are noise, and are dealt with where q is read."""

@@ -110,6 +110,8 @@ def client_step(
     if algorithm.repair:
         factor, repairs = factor.repaired()
     factor = choose(problem.is_proper(), factor, factor**jnp.nan)
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(factor)]))
+    solver = choose(finite, solver, state.solver)  # a client recovers when it is asked something sensible again
     new = ClientState(factor, solver, state.sequence + 1, state.repairs + repairs)
     return new, Release(factor, new.sequence)
 

@@ -66,7 +66,7 @@ class AveragedQuadratics:
 
     steps: int = static(default=1)
     mechanism: Mechanism = field(default_factory=full_batch)
-    memory: float | Float[Array, ""] = 4.0
+    memory: float | Float[Array, ""] = 2.0
     share: float | Float[Array, ""] = 0.1
     weight: float | Float[Array, ""] = 0.22
 
@@ -133,9 +133,14 @@ class NoiseAwarePVI(Algorithm):
     """
 
     solver: Solver = field(default_factory=AveragedQuadratics)
-    damping: float | Float[Array, ""] = 0.1
+    damping: float | Float[Array, ""] = 0.05
     repair: bool = static(default=False)
     client_level: None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.client_level is not None:
+            raise InputError("Noise-aware factors know the noise of their mechanism only: leave out client_level.")
 
     def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:  # noqa: ARG002
         """Look at the rows at q; nothing is tied to a cavity."""

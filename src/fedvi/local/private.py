@@ -12,10 +12,13 @@ import dataclasses
 import os
 from collections.abc import Collection, Hashable
 from pathlib import Path
+from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
-from fedvi.checks import instance
+from fedvi.checks import instance, whole
 from fedvi.data import Site, Table, check_table
 from fedvi.errors import InputError
 from fedvi.gaussian import GaussianFamily
@@ -69,6 +72,9 @@ class PrivateClient(Closing):
         accept: what a person accepts in so many words; see `Ledger.open`.
         """
         instance("budget", budget, Budget)
+        if updates is not None:
+            whole("updates", updates, 1)
+        algorithm = jax.tree.map(_own, algorithm)
         x, y = check_table(table, model, "the client's table")
         algorithm.solver.check(model, x, "the client's table")
         rows, data = len(x), digest(x, y)
@@ -108,6 +114,11 @@ class PrivateClient(Closing):
     def close(self) -> None:
         """Close the ledger."""
         self.ledger.close()
+
+
+def _own(setting: Any) -> Any:
+    """Return a copy that nobody else can change: what was checked and planned for is what is used."""
+    return np.array(setting) if isinstance(setting, np.ndarray) else setting
 
 
 def _check_guarantee(algorithm: Algorithm, rows: int) -> None:

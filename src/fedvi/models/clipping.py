@@ -1,10 +1,14 @@
 """Sums of clipped per-example gradients: `sum_i clip(g_i - offset, c)` with `clip(g, c) = g min(1, c / |g|)`.
 
 **Sensitivity.** Adding or removing one row moves the sum by at most c in Euclidean norm, whatever the row holds and
-whatever q is: a row whose gradient is not finite counts as zero. Rounding is part of this. A gradient is a vector of
-numbers in the precision in use; its norm, its weight and the sum over rows are computed from these numbers in double
-precision, whatever else is single. Rows are clipped to a little less than c, by what n additions can lose at worst:
-`n^2 2^-52` of it. The sum is returned in double precision, for noise to be added before it is rounded.
+whatever q is: a row whose gradient is not finite counts as zero. Rounding is part of this. Norms, weights and the sum
+over rows are computed in double precision, whatever else is single. Rows are clipped to a little less than c, by what n
+additions can lose at worst: `n^2 2^-52` of it. The sum is returned in double precision, for noise to be added before it
+is rounded.
+
+Rounding in a gradient itself depends on how many rows are computed together, so that one row less may move what others
+contribute. Closed forms compute in double precision, where that is nothing; for other models' gradients, in the
+precision in use, `8 n` units of rounding are allowed for.
 
 Two ways to the same numbers: here, for any model, gradients of a few rows at a time; in `LinearPredictorModel`, a
 closed form in which a gradient per row never exists.
@@ -55,15 +59,19 @@ def narrow(tree: C, like: Any) -> C:
 
 
 def clip_weights(
-    squared_norms: Float[Array, " n"], clip_norm: Float[Array, ""], squared_sizes: Float[Array, " n"], rows: int
+    squared_norms: Float[Array, " n"],
+    clip_norm: Float[Array, ""],
+    squared_sizes: Float[Array, " n"],
+    rows: int,
+    unit: float = 0.0,
 ) -> Float[Array, " n"]:
     """Return `min(1, clip_norm / norm)` for every row, and 0 where the norm is not finite.
 
     squared_sizes: of what each squared norm was computed from: gradient and offset, squared and added.
-    rows: how many are summed.
+    rows: how many are summed. unit: of rounding in each of them.
     """
     norms = jnp.sqrt(squared_norms + ROUNDING**2 * squared_sizes)
-    limit = clip_norm / (1 + ROUNDING + rows**2 * 2.0**-52)
+    limit = clip_norm / (1 + ROUNDING + rows**2 * 2.0**-52 + 8 * rows * unit)
     weights = jnp.minimum(1, limit / jnp.maximum(norms, jnp.finfo(norms.dtype).tiny))
     return jnp.where(jnp.isfinite(norms), weights, 0)
 
@@ -113,6 +121,7 @@ def clipped_sum_by_row(
         return jax.vmap(lambda *row: ravel_pytree(gradient_of_row(*row))[0])(*rows)
 
     microbatches = grouped(count, x, y, mask)
+    unit = float(jnp.finfo(flat_offset.dtype).eps)
     with double_precision():
         shift, limit = widen(flat_offset), widen(clip_norm)
 
@@ -123,7 +132,7 @@ def clipped_sum_by_row(
             gradients, counts = widen((single, counts))
             shifted = gradients - shift[None]
             sizes = jnp.sum(gradients**2, axis=1) + jnp.sum(shift**2)
-            weights = counts * clip_weights(jnp.sum(shifted**2, axis=1), limit, sizes, mask.size)
+            weights = counts * clip_weights(jnp.sum(shifted**2, axis=1), limit, sizes, mask.size, unit)
             return total + weights @ jnp.where(weights[:, None] > 0, shifted, 0), None
 
         total, _ = jax.lax.scan(add, jnp.zeros_like(shift), microbatches)

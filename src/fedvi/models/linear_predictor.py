@@ -24,12 +24,16 @@ from jaxtyping import Array, Float
 
 from fedvi.errors import InputError
 from fedvi.models.base import Model
-from fedvi.models.clipping import clip_weights, double_precision, narrow, sum_in_chunks, widen
+from fedvi.models.clipping import clip_weights, double_precision, sum_in_chunks, widen
 
 C = TypeVar("C")
 
 LARGEST = 1e9
 """Entries of x beyond this count as zero where gradients are clipped: their squares would overflow."""
+
+
+WIDEST = 1e8
+"""Variances of the predictor beyond this count as this much where gradients are clipped."""
 
 
 class LinearPredictorModel(Model):
@@ -120,14 +124,17 @@ class LinearPredictorModel(Model):
     def wide_slopes(self, q: Any, x: Array, y: Array, z: Array) -> tuple[Any, Array, tuple[Array, Array]]:
         """Return q, the rows without entries that would overflow, and their slopes, all in double precision.
 
-        Slopes are the model's own work, and computed in its own precision. Only within `double_precision`.
+        A row's slopes are the same, to about 1e-15, whatever other rows it is computed with: rounding in single
+        precision depends on how many there are, and a sum over many would move by more than one row may move it. Where
+        the predictor's variance is beyond all sense, the slope by variance would be nothing but rounding: it is zero.
+        Only within `double_precision`.
         """
-        coordinates, features = widen((q, x))
+        coordinates, features, targets, draws = widen((q, x, y, z))
         features = jnp.where(jnp.abs(features) <= LARGEST, features, 0)  # also for NaN
-        mean, variance = narrow(coordinates.project(features), y)
-        with jax.enable_x64(y.dtype == jnp.float64):
-            slopes = self.slopes(mean, variance, y, z)
-        return coordinates, features, widen(slopes)
+        mean, variance = coordinates.project(features)
+        sensible = variance <= WIDEST
+        by_mean, by_variance = self.slopes(mean, jnp.where(sensible, variance, WIDEST), targets, draws)
+        return coordinates, features, (by_mean, jnp.where(sensible, by_variance, 0))
 
     def _clipped_part(
         self, q: Any, x: Array, y: Array, mask: Array, z: Array, clip_norm: Array, offset: Any, total_rows: int

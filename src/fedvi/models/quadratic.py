@@ -20,6 +20,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from fedvi.checks import one_number
 from fedvi.gaussian.factor import sum_of_squares
 from fedvi.models.clipping import clip_weights, double_precision, sum_in_chunks, widen
 from fedvi.models.linear_predictor import LinearPredictorModel
@@ -57,10 +58,13 @@ class QuadraticPart:
     ) -> Quadratic:
         """Return the sums with every row clipped, in double precision."""
         assert offset is None, "slope and curvature are those of the likelihood alone"
+        one_number("share", self.share)
+        one_number("weight", self.weight)
 
         def part(rows: Array, targets: Array, counts: Array) -> Quadratic:
             coordinates, features, (by_mean, _) = self.model.wide_slopes(q, rows, targets, z)
             share, weight, limit, counted = widen((self.share, self.weight, clip_norm, counts))
+            share = jnp.clip(share, 0, 1)  # the two parts' squared limits add up to the squared clip norm
             mean_norms, _ = coordinates.squared_gradient_norms(features)
             squares = weight * features * features
             slope = _clipped(features, by_mean, mean_norms, counted, limit * jnp.sqrt(1 - share), mask.size)

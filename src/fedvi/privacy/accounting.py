@@ -163,9 +163,11 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
     from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
     loss = GaussianPrivacyLoss(1 / mu)
-    low, high = 0.0, 2.0 * LARGE
+    low, high = 0.0, 1.0
     if loss.get_delta_for_epsilon(low) <= delta:
         return 0.0
+    while loss.get_delta_for_epsilon(high) > delta:
+        low, high = high, 2 * high
     while high - low > 1e-9:
         middle = (low + high) / 2
         low, high = (middle, high) if loss.get_delta_for_epsilon(middle) > delta else (low, middle)

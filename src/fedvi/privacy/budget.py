@@ -19,15 +19,12 @@ from fedvi.checks import one_of, positive, whole
 from fedvi.errors import InputError
 from fedvi.privacy import accounting
 from fedvi.privacy.accounting import ACCOUNTANTS, SUBSTITUTE, Composition, check_delta, composition
-from fedvi.privacy.events import EXAMPLE, LEAST_NOISE, NOT_PRIVATE, poisson_gaussian
+from fedvi.privacy.events import EXAMPLE, LEAST_NOISE, MOST_NOISE, NOT_PRIVATE, poisson_gaussian
 
 AUTO = "auto"
 
 MOST_UPDATES = 1_000_000
 """No budget admits more updates than this, however large it is."""
-
-MOST_NOISE = 1e6
-"""Calibration looks for noise multipliers up to this."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from fedvi.checks import one_number, positive
+from fedvi.checks import in_range, one_number, positive
 from fedvi.models.clipping import clip_weights, double_precision, narrow, widen
-from fedvi.privacy.events import gaussian, noise_given
+from fedvi.privacy.events import MOST_NOISE, gaussian, noise_given
 from fedvi.pytree import pytree
 
 F = TypeVar("F")
@@ -41,7 +41,7 @@ class ClientLevel:
 
     def __post_init__(self) -> None:
         if self.noise_multiplier is not None:
-            positive("noise_multiplier", self.noise_multiplier)
+            in_range("noise_multiplier", self.noise_multiplier, 0, MOST_NOISE, open_low=True)
         positive("clip_norm", self.clip_norm)
 
     def protect(self, change: F, noise: Float[Array, " k"]) -> F:

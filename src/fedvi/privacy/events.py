@@ -23,6 +23,9 @@ NOT_PRIVATE = "not private"
 LEAST_NOISE = 1e-3
 """Less noise than this protects nothing, and overflows what accountants compute."""
 
+MOST_NOISE = 1e6
+"""More noise than this leaves nothing, and large whole numbers would not survive compilation."""
+
 EXAMPLE, CLIENT = "example", "client"
 """Units of privacy: one row of one client, or all that a client holds."""
 
@@ -84,7 +87,7 @@ def with_noise(event: Hashable, noise_multiplier: float) -> DpEvent:
 def _check_noise(noise_multiplier: object) -> None:
     noise_given(noise_multiplier)
     one_number("noise_multiplier", noise_multiplier)
-    in_range("noise_multiplier", noise_multiplier, LEAST_NOISE)
+    in_range("noise_multiplier", noise_multiplier, LEAST_NOISE, MOST_NOISE)
 
 
 def _repeated(event: DpEvent, steps: int) -> DpEvent:

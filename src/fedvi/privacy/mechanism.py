@@ -24,14 +24,17 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from fedvi.checks import in_range, one_number, one_of, positive, whole
+from fedvi.checks import in_range, one_number, one_of, whole
 from fedvi.models import RowSums
 from fedvi.models.clipping import double_precision, narrow, widen
-from fedvi.privacy.events import gaussian, noise_given, padded_poisson_gaussian, poisson_gaussian
+from fedvi.privacy.events import MOST_NOISE, gaussian, noise_given, padded_poisson_gaussian, poisson_gaussian
 from fedvi.privacy.sampling import AllRows, expected_batch, padded, poisson_capacity, poisson_sample
 from fedvi.pytree import pytree, static
 
 C = TypeVar("C")
+
+LEAST_CLIP = 1e-30
+"""Squares of smaller clip norms would vanish."""
 
 
 @pytree
@@ -104,8 +107,8 @@ class GaussianMechanism(abc.ABC):
 
     def __post_init__(self) -> None:
         if self.noise_multiplier is not None:
-            positive("noise_multiplier", self.noise_multiplier)
-        positive("clip_norm", self.clip_norm)
+            in_range("noise_multiplier", self.noise_multiplier, 0, MOST_NOISE, open_low=True)
+        in_range("clip_norm", self.clip_norm, LEAST_CLIP)
         one_of("clips", self.clips, ("likelihood", "loss"))
 
     @abc.abstractmethod

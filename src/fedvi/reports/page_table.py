@@ -67,7 +67,10 @@ def table_note(view: View) -> str:
             "Blue: better. Red: worse."
         )
     if any(view.epsilon(method) is not None for partition in view.partitions for method in view.methods(partition)):
-        text += " Largest ε of any client: as the run's own rule accounts for it / as proven for the sampler it used."
+        text += (
+            " Largest ε of any client: as the run's own rule accounts for it / as proven for the sampler it used "
+            "(batches of fixed size: one row exchanged for another; others: one row more or less)."
+        )
     return text
 
 

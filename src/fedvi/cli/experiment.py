@@ -56,7 +56,7 @@ def show(outcome: Outcome, *, as_json: bool) -> None:
     """Write the report of a run directory, and print its table, or its results as JSON."""
     from rich.console import Console
 
-    from fedvi.reports import WIDE, render, write_report
+    from fedvi.reports import WIDE, render, render_grid, write_report
 
     with Console(stderr=True, quiet=as_json).status("Drawing the figures and report.html ..."):
         page = write_report(outcome)
@@ -67,7 +67,11 @@ def show(outcome: Outcome, *, as_json: bool) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDE)
-    console.print(render(outcome, console.width))
+    table = render(outcome, console.width)
+    if table.row_count:
+        console.print(table)
+    if (cells := render_grid(outcome)) is not None:
+        console.print(cells)
     for partition, methods in outcome.results.items():
         for method, entry in methods.items():
             for failure in entry["failed"]:

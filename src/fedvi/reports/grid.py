@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedvi.reports.cells import coordinates
 from fedvi.reports.measures import Measure, mean_and_std
 from fedvi.reports.view import View
 
@@ -33,23 +34,6 @@ class Grid:
             if len(numbers) == len(self.methods):
                 found[place] = numbers[0] - numbers[1] if len(numbers) == 2 else numbers[0]
         return found
-
-
-def coordinates(name: str) -> dict[str, float] | None:
-    """Return the settings in a cell's name, None when they are not numbers.
-
-    >>> coordinates("grid[rho=0.5,kappa=-3.0]")
-    {'rho': 0.5, 'kappa': -3.0}
-    >>> coordinates("grid[kind=iid]")
-    """
-    found = {}
-    for part in name[name.index("[") + 1 :].rstrip("]").split(","):
-        key, _, value = part.partition("=")
-        try:
-            found[key.strip()] = float(value)
-        except ValueError:
-            return None
-    return found
 
 
 def grid(view: View) -> Grid | None:

@@ -23,19 +23,17 @@ class Headline:
 def paragraph(outcome: Outcome) -> str:
     """Return the summary in plain words."""
     view, found = View(outcome), rows(outcome)
-    seeds = max((len(view.entry(p, m).get("runs") or []) for p in view.partitions for m in view.methods(p)), default=0)
-    methods = dict.fromkeys(view.labels[view.base(row.method)] for row in found)
-    parts = [
-        f"{_count(len(methods), 'method')} learned one model together on "
-        f"{_count(len(view.partitions), 'distribution')} of data over clients, with {_count(seeds, 'seed')} each."
-    ]
-    if view.cells:
-        parts.append(f"A grid of {_count(len(view.cells), 'setting')} was swept.")
+    entries = [entry for methods in outcome.results.values() for entry in methods.values()]
+    seeds = max((len(entry.get("runs") or []) for entry in entries), default=0)
+    methods = {view.base(method) for found_in in outcome.results.values() for method in found_in}
+    where = [f"{_count(len(view.partitions), 'distribution')} of data over clients"] if view.partitions else []
+    where += [f"a grid of {_count(len(view.cells), 'distribution')}"] if view.cells else []
+    learned = f"{_count(len(methods), 'method')} learned one model together on {' and '.join(where) or 'nothing'}"
+    parts = [f"{learned}, with {_count(seeds, 'seed')} each."]
     compared = [one for row in found for one in row.compared if one.agrees is not None]
     if compared:
         agree = sum(bool(one.agrees) for one in compared)
         parts.append(f"{agree} of {len(compared)} published numbers came out again within tolerance.")
-    entries = [entry for methods in outcome.results.values() for entry in methods.values()]
     if failed := sum(len(entry.get("failed") or []) for entry in entries):
         parts.append(f"{_count(failed, 'run')} failed and {'is' if failed == 1 else 'are'} not in the numbers.")
     parts += _budgets(view, found)

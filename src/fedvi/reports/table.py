@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fedvi.reports.grid import grid
 from fedvi.reports.rows import Row, rows, tradeoff_rows
 from fedvi.reports.view import View
 
@@ -103,6 +104,26 @@ def markdown(outcome: Outcome, *, partitions: list[str] | None = None, tradeoff:
 
 def _plain(cell: str) -> str:
     return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def render_grid(outcome: Outcome) -> Table | None:
+    """Return the first measure over a swept grid for a terminal, None when nothing was swept."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    view = View(outcome)
+    found = grid(view)
+    if found is None:
+        return None
+    measure = view.measures[0]
+    values = found.values(view, measure)
+    table = Table(title=f"{measure.axis}: {' minus '.join(found.methods)}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(f"{found.y} \\ {found.x}", justify="right")
+    for x in found.xs:
+        table.add_column(f"{x:g}", justify="right")
+    for y in reversed(found.ys):
+        table.add_row(f"{y:g}", *(signed(values[x, y], 1) if (x, y) in values else "" for x in found.xs))
+    return table
 
 
 def render(outcome: Outcome, width: int = WIDE) -> Table:

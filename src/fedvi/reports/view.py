@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fedvi.reports import style
+from fedvi.reports.cells import is_cell
 from fedvi.reports.measures import ACCURACY, LOG_LIKELIHOOD, Measure, finite, mean_and_std
 
 if TYPE_CHECKING:
@@ -32,12 +33,12 @@ class View:
     @cached_property
     def partitions(self) -> list[str]:
         """The distributions of data, without the cells of a grid."""
-        return [name for name in self.outcome.results if "[" not in name]
+        return [name for name in self.outcome.results if not is_cell(name)]
 
     @cached_property
     def cells(self) -> list[str]:
         """The cells of a swept grid that were run."""
-        return [name for name in self.outcome.results if "[" in name]
+        return [name for name in self.outcome.results if is_cell(name)]
 
     def entry(self, partition: str, method: str) -> dict[str, Any]:
         """Return what results.json says of one method on one partition."""

@@ -25,6 +25,7 @@ from fedvi.experiments.config import shown
 from fedvi.experiments.kinds import build, roles
 from fedvi.experiments.paper import paper_config
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
+from fedvi.reports import render
 
 EPSILONS = (0.5, 0.75, 1.0)
 
@@ -339,6 +340,23 @@ def test_a_run_that_diverges_is_reported_and_the_others_go_on(rows: Path, tmp_pa
     assert [failure["seed"] for failure in wild["failed"]] == [1, 2]
     assert "client" in wild["failed"][0]["error"]
     assert outcome.results["even"]["private@0.50"]["acc"][0] > 60
+
+
+def test_regression_is_measured_by_its_error(rows: Path, tmp_path: Path) -> None:
+    config = small_config(rows) | {"model": "LinearRegression", "prior": {"kind": "FullGaussian", "variance": 10.0}}
+    config["partition"] = {"even": {"kind": "Iid", "clients": [2, 3]}}
+    exact = {
+        "algorithm": {"kind": "PVI", "damping": 1.0, "solver": "Exact"},
+        "schedule": "RoundRobin",
+        "max_updates": 1,
+    }
+    outcome = run_here(config | {"method": {"exact": exact}}, tmp_path / "out")
+    two, three = (outcome.results[f"even[clients={count}]"]["exact"] for count in (2, 3))
+    assert two["acc"] is None
+    assert two["metrics"]["rmse"][0] == pytest.approx(three["metrics"]["rmse"][0], rel=1e-5)  # pooling, either way
+    table = render(outcome)
+    assert [column.header for column in table.columns] == ["", "method", "rmse", "log-lik", "updates"]
+    assert table.row_count == 2
 
 
 def test_methods_with_similar_names_are_kept_apart(rows: Path, tmp_path: Path) -> None:

@@ -129,11 +129,12 @@ class NoiseAwarePVI(Algorithm):
     """Partitioned VI whose factors carry the variance of their noise: the choice for small privacy budgets.
 
     Its private mechanism makes the noise fit the budget: `simulate(..., algorithm=NoiseAwarePVI(), max_updates=50,
-    privacy=Budget(0.5))`.
+    privacy=Budget(0.5))`. Of the way to the target `(1 - damping)^updates` is left at the end: with less damping than
+    about `3 / max_updates` the run ends before it has arrived, which may pay where noise is strong.
     """
 
     solver: Solver = field(default_factory=AveragedQuadratics)
-    damping: float | Float[Array, ""] = 0.05
+    damping: float | Float[Array, ""] = 0.1
     repair: bool = static(default=False)
     client_level: None = None
 

@@ -166,7 +166,7 @@ class View:
             m for m in (ACCURACY, LOG_LIKELIHOOD) if any(mean_and_std(entry, m.key)[0] is not None for entry in entries)
         ]
         if ACCURACY not in found:
-            taken = {"acc", "accuracy", "ll", "log_likelihood"}
+            taken = {"acc", "accuracy", "ll", "log_likelihood", "change", "repairs"}
             names = {name: None for entry in entries for name in entry.get("metrics") or {} if name not in taken}
             others = [name for name in names if any(mean_and_std(entry, name)[0] is not None for entry in entries)]
             found = [Measure(name, name, name.replace("_", " "), 4) for name in others[:1]] + found

@@ -624,11 +624,14 @@ def test_a_private_client_refuses_what_is_not_private(path: Path, algorithm: Any
     assert not path.exists()
 
 
-def test_settings_changed_after_opening_are_noticed(path: Path) -> None:
+def test_settings_changed_after_opening_have_no_effect_or_are_noticed(path: Path) -> None:
     noise: Any = np.array(40.0)
     with client(path, PVI(GradientSteps(5, 0.1, FullBatchGaussian(noise, 1.0)))) as site:
-        site.update(PRIOR)
         noise[...] = 0.01
+        site.update(PRIOR)
+        own: Any = site._algorithm.solver.mechanism
+        assert float(own.noise_multiplier) == 40.0
+        own.noise_multiplier[...] = 0.01
         with pytest.raises(InputError, match="they were changed"):
             site.update(PRIOR)
         assert sum(site.ledger.book.charged.values()) == 1

@@ -98,7 +98,10 @@ def spent(group: Group | None, seed: int | None = None, points: int = 200) -> li
         x, epsilon = _ascending(group["communications"][rows].astype(float), group["epsilon"][rows].astype(float))
         kept = np.flatnonzero(np.diff(epsilon, prepend=-1.0) != 0)  # moments when nothing changed draw nothing
         kept = kept[thin(x[kept], points)]
-        found.append(Spent(client, int(group["rows"][rows][0]), x[kept], epsilon[kept]))
+        x, epsilon = x[kept], epsilon[kept]
+        if len(x) > 1 and epsilon[0] == 0:  # nothing is spent before the first update
+            x, epsilon = np.insert(x, 1, x[1]), np.insert(epsilon, 1, 0.0)
+        found.append(Spent(client, int(group["rows"][rows][0]), x, epsilon))
     return found
 
 

@@ -357,6 +357,7 @@ def test_regression_is_measured_by_its_error(rows: Path, tmp_path: Path) -> None
     table = render(outcome)
     assert [column.header for column in table.columns] == ["", "method", "rmse", "log-lik", "updates"]
     assert table.row_count == 2
+    assert [column.header for column in render(outcome, width=80).columns] == ["", "method", "rmse", "log-lik"]
 
 
 def test_methods_with_similar_names_are_kept_apart(rows: Path, tmp_path: Path) -> None:

@@ -136,10 +136,12 @@ def render(outcome: Outcome, width: int = WIDE) -> Table:
     from rich.table import Table
 
     view, names, found = View(outcome), header(outcome), rows(outcome)
-    title, caption = escape(view.title), "Simulation: seeded noise, not private. Largest ε: as accounted/as proven."
+    title, caption = escape(view.title), "Simulation: seeded noise, not private."
+    narrow = width < WIDE
+    kept = [i for i, name in enumerate(names) if name != "ε" and not (narrow and name.startswith(("largest", "comm")))]
+    if any(names[index].startswith("largest") for index in kept):
+        caption += " Largest ε: as accounted/as proven."
     table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    dropped = ("ε",) if width >= WIDE else ("ε", names[-2], names[-1])
-    kept = [index for index, name in enumerate(names) if name not in dropped]
     for index in kept:
         table.add_column(escape(_heading(names[index])), justify="left" if index < 2 else "right", no_wrap=True)
     for index, row in enumerate(found):
@@ -147,7 +149,7 @@ def render(outcome: Outcome, width: int = WIDE) -> Table:
         texts[1] = row.method
         for place, name in enumerate(names):
             texts[place] = escape(texts[place].replace(" / ", "/"))
-            if width < WIDE:
+            if narrow:
                 texts[place] = (
                     texts[place].split(" ± ")[0] if name == "log-likelihood" else texts[place].replace(" ", "")
                 )

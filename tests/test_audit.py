@@ -148,7 +148,7 @@ class EachCoordinateClipped(Mutant):
         def of_row(x: Any, y: Any) -> Any:
             return ravel_pytree(model.gradient(q, x[None], y[None], jnp.ones(1), batch.model_noise))[0]
 
-        rows = jnp.nan_to_num(jax.vmap(of_row)(batch.x, batch.y), posinf=0.0, neginf=0.0)
+        rows = jnp.nan_to_num(jax.vmap(of_row)(batch.x[batch.rows], batch.y[batch.rows]), posinf=0.0, neginf=0.0)
         _, unravel = ravel_pytree(q)
         noise = self.noise_multiplier * clip_norm * batch.privacy_noise
         return unravel(batch.mask @ jnp.clip(rows, -clip_norm, clip_norm) + noise)
@@ -212,7 +212,7 @@ class MaskIgnored(PoissonGaussian):
 @pytree
 class QuietAboutOutliers(Mutant):
     def noisy_sum(self, model: Any, q: Any, batch: Any, clip_norm: Any, offset: Any) -> Any:
-        size = jnp.where(jnp.max(jnp.abs(jnp.nan_to_num(batch.x))) > 50, 0.5, 1.0)
+        size = jnp.where(jnp.max(jnp.abs(jnp.nan_to_num(batch.x[batch.rows]))) > 50, 0.5, 1.0)
         quieter = dataclasses.replace(batch, privacy_noise=size * batch.privacy_noise)
         return super().noisy_sum(model, q, quieter, clip_norm, offset)
 

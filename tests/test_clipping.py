@@ -15,6 +15,8 @@ from jax.flatten_util import ravel_pytree
 
 from fedvi import CustomModel, FullGaussian, GaussHermite, Gaussian, LinearRegression, LogisticRegression, Model
 from fedvi.models import clipping
+from fedvi.models.clipping import double_precision
+from fedvi.privacy import Batch
 
 DIM, ROWS = 4, 12
 MODELS = {"logistic": LogisticRegression(), "linear": LinearRegression(0.5)}
@@ -179,12 +181,18 @@ def test_rounding_of_long_sums_stays_within_the_clip_norm(count: int, with_offse
     assert np.linalg.norm(everybody - total(1)) <= clip
 
 
-def test_sums_of_more_than_one_chunk_are_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [1, 5, 16, 1000])
+def test_rows_summed_a_few_at_a_time_give_the_same_sum(at_once: int) -> None:
     q, (x, y, mask) = coordinates("mean-field"), rows()
     whole = LogisticRegression().clipped_gradient(q, x, y, mask, jnp.zeros(0), jnp.float32(1.0))
-    monkeypatch.setattr(clipping, "CHUNK", 5)
-    parts = LogisticRegression().clipped_gradient(q, x, y, mask, jnp.zeros(0), jnp.float32(1.0))
-    assert np.allclose(flat(whole), flat(parts), rtol=2e-5)
+    order = np.random.default_rng(0).permutation(len(y)).astype(np.int32)  # rows of a batch lie anywhere in the buffer
+    nothing, one = jnp.zeros(0), jnp.float32(1)
+    batch = Batch(x, y, jnp.asarray(order), mask[order], one, one, nothing, nothing)
+    with double_precision():
+        parts = batch.sum_over_rows(
+            lambda *part: LogisticRegression().clipped_gradient(q, *part, jnp.zeros(0), one, None, len(y)), at_once
+        )
+    assert np.allclose(flat(whole), flat(parts), rtol=1e-9)
 
 
 def test_an_overflowing_row_does_not_touch_the_others() -> None:

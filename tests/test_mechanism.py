@@ -46,6 +46,7 @@ def a_batch(count: int = 8, mask: Any = None, noise: Any = None, scale: float = 
     return Batch(
         x=jnp.asarray(rng.normal(size=(count, DIM)), float),
         y=jnp.asarray(np.sign(rng.normal(size=count)), float),
+        rows=jnp.arange(count, dtype=jnp.int32),
         mask=jnp.ones(count) if mask is None else jnp.asarray(mask, float),
         scale=jnp.asarray(scale),
         total=jnp.asarray(scale * count),

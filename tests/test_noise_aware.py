@@ -109,7 +109,8 @@ def sums_by_hand(x: np.ndarray, slopes: np.ndarray, clip: float, share: float, w
 def test_clipped_sums_are_those_of_a_plain_loop(model: Any) -> None:
     x, y = (jnp.asarray(part, float) for part in pool(logistic_tables([40], DIM)))
     q = Gaussian.from_moments([0.3, -0.2, 1.0], [0.5, 1.0, 2.0]).coordinates()
-    slopes, _ = model.slopes(*q.project(x), y, jnp.zeros(0))
+    projection = q.projection(x)
+    slopes, _ = model.slopes(projection.mean, projection.variance, y, jnp.zeros(0))
     part = QuadraticPart(model, 0.2, 0.7)
     mask = jnp.ones(40).at[:5].set(0.0)
     found = part.clipped_gradient(q, x, y, mask, jnp.zeros(0), jnp.float32(0.8))

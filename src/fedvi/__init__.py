@@ -12,6 +12,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fedvi.compiling import compile_loops_whole
+
+compile_loops_whole()
+
 if TYPE_CHECKING:
     from fedvi.errors import (
         BudgetClosed,

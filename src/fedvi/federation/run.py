@@ -117,7 +117,7 @@ class Run:
     @functools.cached_property
     def batch_capacity(self) -> int:
         """Rows that a batch has room for: enough for every client's."""
-        return max(self.algorithm.solver.mechanism.capacity(rows) for rows in set(self.sizes))
+        return roomy(max(self.algorithm.solver.mechanism.capacity(rows) for rows in set(self.sizes)))
 
     @functools.cached_property
     def block_capacity(self) -> int:
@@ -148,6 +148,12 @@ class Run:
     def _draw(self, client: int, update: int) -> Draws:
         rng = randomness.stream(self.seed, randomness.UPDATE, client, update)
         return draw(self.algorithm, self.model, self.public.prior, self.sizes[client], rng, self.batch_capacity)
+
+
+def roomy(rows: int) -> int:
+    """Return a little more, from a short list of numbers, so that federations of about the same size share code."""
+    step = max(16, 2 ** (rows.bit_length() - 3))
+    return -(-rows // step) * step
 
 
 def _stacked(algorithms: tuple[Algorithm, ...]) -> Any:

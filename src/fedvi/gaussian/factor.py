@@ -166,8 +166,12 @@ class GaussianFamily(Factor):
 
     def project(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return mean and variance of `w'x` for every row of x."""
-        projected: tuple[Float[Array, " n"], Float[Array, " n"]] = self.coordinates().project(x)
-        return projected
+        projection = self.projection(x)
+        return projection.mean, projection.variance
+
+    def projection(self, x: Float[Array, "n d"]) -> Any:
+        """Return the distribution of `w'x` for every row of x, with its derivatives in the coordinates."""
+        return self.coordinates().projection(x)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
         """Draw from the Gaussian; `shape` comes before the batch and parameter axes."""
@@ -199,6 +203,11 @@ def diagonal_matrix(values: Float[Array, "*batch d"]) -> Float[Array, "*batch d 
     return jnp.vectorize(jnp.diag, signature="(d)->(d,d)")(values)
 
 
+def row_sums(values: Float[Array, "n d"]) -> Float[Array, " n"]:
+    """Return the sum of every row, as a product with ones, which compilers make fast where `sum(axis=1)` is slow."""
+    return values @ jnp.ones(values.shape[1], values.dtype)
+
+
 def sum_of_squares(values: Float[Array, "n d"]) -> Float[Array, " n"]:
     """Return the sum of squares of every row, plus the most that may have vanished in squaring."""
-    return jnp.sum(values**2, axis=1) + values.shape[1] * jnp.finfo(values.dtype).tiny
+    return row_sums(values**2) + values.shape[1] * jnp.finfo(values.dtype).tiny

@@ -46,21 +46,17 @@ class CholeskyCoordinates:
         precision = jnp.swapaxes(inverse, -1, -2) @ inverse
         return FullGaussian(_times(precision, self.mean), precision)
 
-    def project(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def rows_at_once(self, columns: int) -> int:  # noqa: ARG002 - products of matrices have their own blocks
+        """Return how many rows are best projected together."""
+        return 256
+
+    def projection(self, x: Float[Array, "n d"]) -> CholeskyProjection:
+        """Return the distribution of `w'x` for every row of x, with its derivatives."""
+        return CholeskyProjection(*self.moments(x), self, x)
+
+    def moments(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return mean and variance of `w'x` for every row of x."""
         return x @ self.mean, jnp.sum((x @ self.cholesky) ** 2, axis=-1)
-
-    def squared_gradient_norms(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the squared norms of the gradients of mean and variance of every row.
-
-        With u = L'x the variance is |u|^2, its gradient 2 x_j u_k below the diagonal and 2 x_k u_k L_kk on it.
-        """
-        tiny = jnp.finfo(x.dtype).tiny
-        squares = x * x + tiny
-        below = jnp.cumsum(squares[:, :0:-1], axis=1)[:, ::-1]  # sum over j > k, without subtracting
-        rows = jnp.pad(below, ((0, 0), (0, 1))) + (x * jnp.exp(self.log_scales)[None]) ** 2 + tiny
-        products = jnp.sqrt((x @ self.cholesky) ** 2 + tiny) * jnp.sqrt(rows)
-        return sum_of_squares(x), 4 * sum_of_squares(products)
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""
@@ -84,6 +80,43 @@ class CholeskyCoordinates:
         spread = jnp.sum((factor.precision @ self.cholesky) * self.cholesky, axis=(-1, -2))
         centre = factor.natural_mean - 0.5 * _times(factor.precision, self.mean)
         return jnp.sum(centre * self.mean, axis=-1) - 0.5 * spread
+
+
+@pytree
+class CholeskyProjection:
+    """Mean and variance of `w'x_i` for every row, and their derivatives in the coordinates."""
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    coordinates: CholeskyCoordinates
+    rows: Float[Array, "n d"]
+
+    def squared_norms(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the squared norms of the derivatives of every row's mean and variance.
+
+        With u = L'x the variance is |u|^2, its gradient 2 x_j u_k below the diagonal and 2 x_k u_k L_kk on it.
+        """
+        x, q = self.rows, self.coordinates
+        tiny = jnp.finfo(x.dtype).tiny
+        squares = x * x + tiny
+        below = jnp.cumsum(squares[:, :0:-1], axis=1)[:, ::-1]  # sum over j > k, without subtracting
+        rows = jnp.pad(below, ((0, 0), (0, 1))) + (x * jnp.exp(q.log_scales)[None]) ** 2 + tiny
+        products = jnp.sqrt((x @ q.cholesky) ** 2 + tiny) * jnp.sqrt(rows)
+        return sum_of_squares(x), 4 * sum_of_squares(products)
+
+    def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> CholeskyCoordinates:
+        """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
+        matters = (by_mean != 0) | (by_variance != 0)
+        rows = jnp.where(matters[:, None], self.rows, 0)  # 0 * infinity would reach the sum
+        _, pull = jax.vjp(lambda q: q.moments(rows), self.coordinates)
+        gradient: CholeskyCoordinates
+        (gradient,) = pull((by_mean, by_variance))
+        return gradient
+
+    def push_forward(self, direction: CholeskyCoordinates) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the derivatives of every row's mean and variance along a direction."""
+        _, along = jax.jvp(lambda q: q.moments(self.rows), (self.coordinates,), (direction,))
+        return along
 
 
 @pytree

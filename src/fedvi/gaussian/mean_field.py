@@ -16,8 +16,37 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from fedvi.errors import InputError
-from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix, sum_of_squares
+from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix, row_sums, sum_of_squares
 from fedvi.pytree import pytree
+
+
+HIGHEST_LOG_VARIANCE = 600.0
+"""Beyond this, zero times a variance would not be zero in double precision; single precision ends at 88."""
+
+
+@pytree
+class MeanFieldProjection:
+    """Mean and variance of `w'x_i` for every row, and their derivatives in (mean, log variance).
+
+    rows: x, which is the derivative of the mean. spread: x^2 times the variance, which is that of the variance.
+    """
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    rows: Float[Array, "n d"]
+    spread: Float[Array, "n d"]
+
+    def squared_norms(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the squared norms of the derivatives of every row's mean and variance."""
+        return sum_of_squares(self.rows), sum_of_squares(self.spread)
+
+    def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> MeanFieldCoordinates:
+        """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
+        return MeanFieldCoordinates(by_mean @ self.rows, by_variance @ self.spread)
+
+    def push_forward(self, direction: MeanFieldCoordinates) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the derivatives of every row's mean and variance along a direction."""
+        return self.rows @ direction.mean, self.spread @ direction.log_variance
 
 
 @pytree
@@ -32,13 +61,14 @@ class MeanFieldCoordinates:
         precision = jnp.exp(-self.log_variance)
         return Gaussian(self.mean * precision, precision)
 
-    def project(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return mean and variance of `w'x` for every row of x."""
-        return x @ self.mean, (x * x) @ jnp.exp(self.log_variance)
+    def rows_at_once(self, columns: int) -> int:
+        """Return how many rows are best projected together: what is made of them should stay in a core's cache."""
+        return max(1, min(16, 2048 // columns))
 
-    def squared_gradient_norms(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the squared norms of the gradients x_i of the mean and x_i^2 variance of the variance."""
-        return sum_of_squares(x), sum_of_squares(x * x * jnp.exp(self.log_variance)[None])
+    def projection(self, x: Float[Array, "n d"]) -> MeanFieldProjection:
+        """Return the distribution of `w'x` for every row of x, with its derivatives."""
+        spread = x * x * jnp.exp(jnp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))[None]
+        return MeanFieldProjection(x @ self.mean, row_sums(spread), x, spread)
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""

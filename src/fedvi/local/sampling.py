@@ -48,8 +48,10 @@ class WithoutPrivacy(abc.ABC):
 
     def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> C:
         """Return the gradient of the negative ELBO."""
-        weights = batch.scale * batch.mask
-        likelihood = model.gradient(q, batch.x, batch.y, weights, batch.model_noise)
+        likelihood = batch.sum_over_rows(
+            lambda x, y, mask: model.gradient(q, x, y, batch.scale * mask, batch.model_noise),
+            model.rows_at_once(q, batch.x),
+        )
         return jax.tree.map(jnp.subtract, prior_gradient, likelihood)
 
     def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:

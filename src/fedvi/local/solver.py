@@ -30,6 +30,10 @@ LARGEST_FEATURE = 1e4
 """Features beyond this are refused by gradient steps, which could not resolve weights that small."""
 
 
+EXACT_AT_ONCE = 1024
+"""Rows whose sufficient statistics are computed together."""
+
+
 class Solver(Protocol):
     """Turns a local problem into a target factor; `state` is what it keeps between communications."""
 
@@ -143,7 +147,10 @@ class Exact:
         """Return the exact target factor."""
         assert isinstance(model, Conjugate)
         rows = batch_of_step(problem, site, draws, 0)
-        best = problem.anchor.best_factor(*model.sufficient_statistics(rows.x, rows.y, rows.scale * rows.mask))
+        statistics = rows.sum_over_rows(
+            lambda x, y, mask: model.sufficient_statistics(x, y, rows.scale * mask), EXACT_AT_ONCE
+        )
+        best = problem.anchor.best_factor(*statistics)
         return (problem.base / problem.removed) * best, state
 
     def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
@@ -160,8 +167,9 @@ def batch_of_step(problem: Problem, site: Site, draws: Draws, step: Any) -> Batc
     rows, mask = take((draws.rows, draws.mask), step % draws.rows.shape[0])
     dtype = draws.scale.dtype
     return Batch(
-        x=site.x[site.offset + rows],
-        y=site.y[site.offset + rows],
+        x=site.x,
+        y=site.y,
+        rows=site.offset + rows,
         mask=mask.astype(dtype),
         scale=draws.scale * problem.likelihood_scale,
         total=site.size.astype(dtype) * problem.likelihood_scale,

@@ -31,10 +31,15 @@ class RowSums(Protocol):
     For a model the vector is a gradient in the coordinates of q; see `Model.gradient` and `Model.clipped_gradient`.
     """
 
+    def rows_at_once(self, q: Any, x: Any) -> int:
+        """Return how many rows of a buffer x are best worked on together."""
+
     def gradient(self, q: Any, x: Any, y: Any, weights: Any, z: Any) -> Any:
         """Return the weighted sum over rows."""
 
-    def clipped_gradient(self, q: Any, x: Any, y: Any, mask: Any, z: Any, clip_norm: Any, offset: Any = None) -> Any:
+    def clipped_gradient(
+        self, q: Any, x: Any, y: Any, mask: Any, z: Any, clip_norm: Any, offset: Any = None, rows: int | None = None
+    ) -> Any:
         """Return the sum over rows in double precision; one row moves it by at most clip_norm."""
 
 
@@ -75,18 +80,23 @@ class Model(abc.ABC):
         z: Float[Array, ...],
         clip_norm: Float[Array, ""],
         offset: C | None = None,
+        rows: int | None = None,
     ) -> C:
         """Return `sum_i mask_i clip(g_i - offset, clip_norm)` with g_i the gradient of `E_q[log p(y_i | x_i, w)]`.
 
-        mask: 1 for rows that count and 0 for others. offset: None for zero. The sum is in double precision. See
-        `fedvi.models.clipping` for what is guaranteed.
+        mask: 1 for rows that count and 0 for others. offset: None for zero. rows: of the whole sum, if this is only a
+        part of it. The sum is in double precision. See `fedvi.models.clipping` for what is guaranteed.
         """
 
         def of_row(row: Array, target: Array) -> C:
             return self.gradient(q, row[None], target[None], jnp.ones_like(mask[:1]), z)
 
         shift = jax.tree.map(jnp.zeros_like, q) if offset is None else offset
-        return clipped_sum_by_row(of_row, x, y, mask, clip_norm, shift)
+        return clipped_sum_by_row(of_row, x, y, mask, clip_norm, shift, mask.size if rows is None else rows)
+
+    def rows_at_once(self, q: Any, x: Float[Array, "n ..."]) -> int:  # noqa: ARG002 - closed forms know better
+        """Return how many rows of a buffer x are best worked on together."""
+        return 256
 
     def dim(self, x: Float[Array, "n ..."] | np.ndarray) -> int:
         """Return the number of parameters for data like x; one per column unless a model says otherwise."""

@@ -32,9 +32,6 @@ ROUNDING = 1e-6
 The most of it is that settings such as the noise multiplier may reach compiled code in single precision.
 """
 
-CHUNK = 8192
-"""Rows that are summed at once: memory for their features in double precision."""
-
 MICROBATCH_BYTES = 16_000_000
 """Memory for the gradients of one microbatch."""
 
@@ -87,21 +84,6 @@ def grouped(size: int, x: Array, y: Array, mask: Array) -> tuple[Array, ...]:
     return (*data, in_groups(mask, jnp.zeros(missing, mask.dtype)))
 
 
-def sum_in_chunks(part: Callable[[Array, Array, Array], C], x: Array, y: Array, mask: Array) -> C:
-    """Return the sum of `part(x, y, mask)` over chunks of rows."""
-    if mask.size <= CHUNK:
-        return part(x, y, mask)
-    chunks = grouped(CHUNK, x, y, mask)
-    form = jax.eval_shape(part, *(rows[0] for rows in chunks))
-    nothing: C = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), form)
-
-    def add(total: C, rows: tuple[Array, ...]) -> tuple[C, None]:
-        return jax.tree.map(jnp.add, total, part(*rows)), None
-
-    total, _ = jax.lax.scan(add, nothing, chunks)
-    return total
-
-
 def clipped_sum_by_row(
     gradient_of_row: Callable[[Any, Any], C],
     x: Float[Array, "n ..."],
@@ -109,10 +91,11 @@ def clipped_sum_by_row(
     mask: Float[Array, " n"],
     clip_norm: Float[Array, ""],
     offset: C,
+    total_rows: int,
 ) -> C:
     """Return the clipped sum over the masked rows, with the gradients of one microbatch in memory at a time.
 
-    offset: has the structure of one gradient.
+    offset: has the structure of one gradient. total_rows: of the sum that this is a part of.
     """
     flat_offset, _ = ravel_pytree(offset)
     count = max(1, min(mask.size, MICROBATCH_BYTES // (flat_offset.size * 8)))
@@ -132,7 +115,7 @@ def clipped_sum_by_row(
             gradients, counts = widen((single, counts))
             shifted = gradients - shift[None]
             sizes = jnp.sum(gradients**2, axis=1) + jnp.sum(shift**2)
-            weights = counts * clip_weights(jnp.sum(shifted**2, axis=1), limit, sizes, mask.size, unit)
+            weights = counts * clip_weights(jnp.sum(shifted**2, axis=1), limit, sizes, total_rows, unit)
             return total + weights @ jnp.where(weights[:, None] > 0, shifted, 0), None
 
         total, _ = jax.lax.scan(add, jnp.zeros_like(shift), microbatches)

@@ -1,15 +1,15 @@
 """Models in which y depends on w only through the linear predictor `eta = w'x`.
 
-Under a Gaussian q, eta_i is N(m_i, v_i) with (m_i, v_i) = q.project(x_i), so that every expectation is one-dimensional:
+Under a Gaussian q, eta_i is N(m_i, v_i) with (m_i, v_i) of `q.projection(x)`, so that expectations are one-dimensional:
 
     E_q[log p(y_i | eta_i)] = value(m_i, v_i, y_i)         a_i = d value / d m_i         b_i = d value / d v_i
 
-and the gradient in the coordinates of q is the pull-back of the pair (a, b) through `project`: two matrix-vector
+and the gradient in the coordinates of q is the pull-back of the pair (a, b) through the projection: two matrix-vector
 products, for any family. A gradient per example never exists, not even where each is clipped: its squared norm is
 
     |g_i|^2 = a_i^2 |grad m_i|^2 + b_i^2 |grad v_i|^2
 
-because m_i and v_i depend on different coordinates, and the two norms of `project` need row sums only.
+because m_i and v_i depend on different coordinates, and the two norms of the projection need row sums only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from fedvi.errors import InputError
 from fedvi.models.base import Model
-from fedvi.models.clipping import clip_weights, double_precision, sum_in_chunks, widen
+from fedvi.models.clipping import clip_weights, double_precision, widen
 
 C = TypeVar("C")
 
@@ -81,8 +81,8 @@ class LinearPredictorModel(Model):
         self, q: Any, x: Float[Array, "n d"], y: Float[Array, " n"], z: Float[Array, " s"]
     ) -> Float[Array, " n"]:
         """Return `E_q[log p(y_i | x_i, w)]` for every row."""
-        mean, variance = q.project(x)
-        return self.value(mean, variance, y, z)
+        projection = q.projection(x)
+        return self.value(projection.mean, projection.variance, y, z)
 
     def gradient(
         self,
@@ -92,12 +92,17 @@ class LinearPredictorModel(Model):
         weights: Float[Array, " n"],
         z: Float[Array, " s"],
     ) -> C:
-        """Return the gradient of the weighted sum, by pulling the slopes back through `project`."""
-        (mean, variance), pull_back = jax.vjp(lambda coordinates: coordinates.project(x), q)
-        by_mean, by_variance = self.slopes(mean, variance, y, z)
-        gradient: C
-        (gradient,) = pull_back((weights * by_mean, weights * by_variance))
+        """Return the gradient of the weighted sum, by pulling the slopes back through the projection."""
+        coordinates: Any = q
+        projection = coordinates.projection(x)
+        by_mean, by_variance = self.slopes(projection.mean, projection.variance, y, z)
+        gradient: C = projection.pull_back(weights * by_mean, weights * by_variance)
         return gradient
+
+    def rows_at_once(self, q: Any, x: Float[Array, "n d"]) -> int:
+        """Return how many rows are best projected together."""
+        rows: int = q.rows_at_once(x.shape[1])
+        return rows
 
     def clipped_gradient(
         self,
@@ -108,21 +113,35 @@ class LinearPredictorModel(Model):
         z: Float[Array, " s"],
         clip_norm: Float[Array, ""],
         offset: C | None = None,
+        rows: int | None = None,
     ) -> C:
         """Return the sum of clipped gradients, in closed form and double precision.
 
         With an offset k, `|g_i - k|^2 = |g_i|^2 + |k|^2 - 2 (a_i dm_i + b_i dv_i)`, where (dm, dv) is the derivative of
-        `project` along k.
+        the projection along k.
         """
-
-        def part(rows: Array, targets: Array, counts: Array) -> C:
-            return self._clipped_part(q, rows, targets, counts, z, clip_norm, offset, mask.size)
-
         with double_precision():
-            return sum_in_chunks(part, x, y, mask)
+            projection, by_mean, by_variance = self.wide_slopes(q, x, y, z)
+            shift = widen(offset)
+            mean_norms, variance_norms = projection.squared_norms()
+            # products of norms, not of squares, of which one may vanish while the other explodes
+            squared = sizes = (by_mean * jnp.sqrt(mean_norms)) ** 2 + (by_variance * jnp.sqrt(variance_norms)) ** 2
+            if offset is not None:
+                along_mean, along_variance = projection.push_forward(shift)
+                sizes = squared + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(shift))
+                squared = jnp.maximum(sizes - 2 * (by_mean * along_mean + by_variance * along_variance), 0)
+            total_rows = mask.size if rows is None else rows
+            weights = widen(mask) * clip_weights(squared, widen(clip_norm), sizes, total_rows)
 
-    def wide_slopes(self, q: Any, x: Array, y: Array, z: Array) -> tuple[Any, Array, tuple[Array, Array]]:
-        """Return q, the rows without entries that would overflow, and their slopes, all in double precision.
+            counted = weights > 0  # others' slopes may be infinite, and 0 * infinity would reach the sum
+            slopes = (jnp.where(counted, weights * slope, 0) for slope in (by_mean, by_variance))
+            summed: C = projection.pull_back(*slopes)
+            if offset is None:
+                return summed
+            return jax.tree.map(lambda leaf, k: leaf - jnp.sum(weights) * k, summed, shift)
+
+    def wide_slopes(self, q: Any, x: Array, y: Array, z: Array) -> tuple[Any, Array, Array]:
+        """Return the projection of the rows, without entries that would overflow, and slopes, all in double precision.
 
         A row's slopes are the same, to about 1e-15, whatever other rows it is computed with: rounding in single
         precision depends on how many there are, and a sum over many would move by more than one row may move it. Where
@@ -131,30 +150,8 @@ class LinearPredictorModel(Model):
         """
         coordinates, features, targets, draws = widen((q, x, y, z))
         features = jnp.where(jnp.abs(features) <= LARGEST, features, 0)  # also for NaN
-        mean, variance = coordinates.project(features)
-        sensible = variance <= WIDEST
-        by_mean, by_variance = self.slopes(mean, jnp.where(sensible, variance, WIDEST), targets, draws)
-        return coordinates, features, (by_mean, jnp.where(sensible, by_variance, 0))
-
-    def _clipped_part(
-        self, q: Any, x: Array, y: Array, mask: Array, z: Array, clip_norm: Array, offset: Any, total_rows: int
-    ) -> Any:
-        """Return the sum over some rows."""
-        coordinates, features, (by_mean, by_variance) = self.wide_slopes(q, x, y, z)
-        shift = widen(offset)
-        mean_norms, variance_norms = coordinates.squared_gradient_norms(features)
-        # products of norms, not of squares, of which one may vanish while the other explodes
-        squared = sizes = (by_mean * jnp.sqrt(mean_norms)) ** 2 + (by_variance * jnp.sqrt(variance_norms)) ** 2
-        if offset is not None:
-            _, (along_mean, along_variance) = jax.jvp(lambda c: c.project(features), (coordinates,), (shift,))
-            sizes = squared + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(shift))
-            squared = jnp.maximum(sizes - 2 * (by_mean * along_mean + by_variance * along_variance), 0)
-        weights = widen(mask) * clip_weights(squared, widen(clip_norm), sizes, total_rows)
-
-        counted = weights > 0
-        kept = jnp.where(counted[:, None], features, 0)  # 0 * infinity would reach other rows' sums
-        _, pull_back = jax.vjp(lambda c: c.project(kept), coordinates)
-        (summed,) = pull_back(tuple(jnp.where(counted, weights * slope, 0) for slope in (by_mean, by_variance)))
-        if offset is None:
-            return summed
-        return jax.tree.map(lambda leaf, k: leaf - jnp.sum(weights) * k, summed, shift)
+        projection = coordinates.projection(features)
+        sensible = projection.variance <= WIDEST
+        variance = jnp.where(sensible, projection.variance, WIDEST)
+        by_mean, by_variance = self.slopes(projection.mean, variance, targets, draws)
+        return projection, by_mean, jnp.where(sensible, by_variance, 0)

@@ -73,8 +73,9 @@ class LogisticRegression(LinearPredictorModel):
         """Return the derivatives of `value` by mean and by variance."""
         points, weights = self.expectation.points(z)
         root = _root(variance)
-        wrong = jax.nn.sigmoid(-y[:, None] * (mean[:, None] + root[:, None] * points[None]))
-        return y * (wrong @ weights), y * (wrong @ (weights * points)) / (2 * root)
+        margin = (y * mean)[None] + (y * root)[None] * points[:, None]
+        wrong = 0.5 - 0.5 * jnp.tanh(0.5 * margin)  # sigmoid(-margin)
+        return y * (weights @ wrong), y * ((weights * points) @ wrong) / (2 * root)
 
     def predictive(self, q: GaussianFamily, x: Float[Array, "n d"]) -> Bernoulli:
         """Return the probability of +1 for every row."""

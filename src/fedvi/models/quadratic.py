@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from fedvi.checks import one_number
 from fedvi.gaussian.factor import sum_of_squares
-from fedvi.models.clipping import clip_weights, double_precision, sum_in_chunks, widen
+from fedvi.models.clipping import clip_weights, double_precision, widen
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.pytree import pytree
 
@@ -47,33 +47,43 @@ class QuadraticPart:
     share: Any
     weight: Any
 
+    def rows_at_once(self, q: Any, x: Array) -> int:
+        """Return how many rows are best worked on together."""
+        return self.model.rows_at_once(q, x)
+
     def gradient(self, q: Any, x: Array, y: Array, weights: Array, z: Array) -> Quadratic:
         """Return the weighted sums."""
-        mean, variance = q.project(x)
-        by_mean, _ = self.model.slopes(mean, variance, y, z)
+        projection = q.projection(x)
+        by_mean, _ = self.model.slopes(projection.mean, projection.variance, y, z)
         return Quadratic((weights * by_mean) @ x, self.weight * (weights @ (x * x)))
 
     def clipped_gradient(
-        self, q: Any, x: Array, y: Array, mask: Array, z: Array, clip_norm: Array, offset: None = None
+        self,
+        q: Any,
+        x: Array,
+        y: Array,
+        mask: Array,
+        z: Array,
+        clip_norm: Array,
+        offset: None = None,
+        rows: int | None = None,
     ) -> Quadratic:
         """Return the sums with every row clipped, in double precision."""
         assert offset is None, "slope and curvature are those of the likelihood alone"
         one_number("share", self.share)
         one_number("weight", self.weight)
-
-        def part(rows: Array, targets: Array, counts: Array) -> Quadratic:
-            coordinates, features, (by_mean, _) = self.model.wide_slopes(q, rows, targets, z)
-            share, weight, limit, counted = widen((self.share, self.weight, clip_norm, counts))
-            share = jnp.clip(share, 0, 1)  # the two parts' squared limits add up to the squared clip norm
-            mean_norms, _ = coordinates.squared_gradient_norms(features)
-            squares = weight * features * features
-            slope = _clipped(features, by_mean, mean_norms, counted, limit * jnp.sqrt(1 - share), mask.size)
-            ones = jnp.ones_like(counted)
-            curvature = _clipped(squares, ones, sum_of_squares(squares), counted, limit * jnp.sqrt(share), mask.size)
-            return Quadratic(slope, curvature)
+        total_rows = mask.size if rows is None else rows
 
         with double_precision():
-            return sum_in_chunks(part, x, y, mask)
+            projection, by_mean, _ = self.model.wide_slopes(q, x, y, z)
+            share, weight, limit, counted = widen((self.share, self.weight, clip_norm, mask))
+            share = jnp.clip(share, 0, 1)  # the two parts' squared limits add up to the squared clip norm
+            mean_norms, _ = projection.squared_norms()
+            squares = weight * projection.rows * projection.rows
+            slope = _clipped(projection.rows, by_mean, mean_norms, counted, limit * jnp.sqrt(1 - share), total_rows)
+            ones, size = jnp.ones_like(counted), sum_of_squares(squares)
+            curvature = _clipped(squares, ones, size, counted, limit * jnp.sqrt(share), total_rows)
+            return Quadratic(slope, curvature)
 
 
 def _clipped(
@@ -87,5 +97,4 @@ def _clipped(
     """Return `sum_i mask_i clip(factor_i vector_i, limit)`."""
     squared = (factors * jnp.sqrt(squared_norms)) ** 2
     weights = mask * clip_weights(squared, limit, squared, total_rows)
-    counted = weights > 0
-    return jnp.where(counted, weights * factors, 0) @ jnp.where(counted[:, None], vectors, 0)
+    return jnp.where(weights > 0, weights * factors, 0) @ vectors

@@ -15,14 +15,14 @@ Nothing here is random: rows and standard normals are drawn before (`draw`) and 
 from __future__ import annotations
 
 import abc
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from fedvi.checks import in_range, one_number, one_of, whole
 from fedvi.models import RowSums
@@ -32,6 +32,7 @@ from fedvi.privacy.sampling import AllRows, expected_batch, padded, poisson_capa
 from fedvi.pytree import pytree, static
 
 C = TypeVar("C")
+S = TypeVar("S")
 
 LEAST_CLIP = 1e-30
 """Squares of smaller clip norms would vanish."""
@@ -39,21 +40,44 @@ LEAST_CLIP = 1e-30
 
 @pytree
 class Batch:
-    """What one step of one update gets.
+    """What one step of one update gets: which rows, and what noise.
 
-    mask: 1 for rows that count, 0 for padding.
+    x, y: a buffer of rows. rows: those of the batch, by number. mask: 1 for rows that count, 0 for padding.
     scale: weight of the likelihood of each row of a batch; public.
     total: `scale` times the expected number of rows in a batch; public.
     model_noise, privacy_noise: standard normals.
     """
 
-    x: Float[Array, "capacity ..."]
-    y: Float[Array, "capacity ..."]
+    x: Float[Array, "buffer ..."]
+    y: Float[Array, "buffer ..."]
+    rows: Int[Array, " capacity"]
     mask: Float[Array, " capacity"]
     scale: Float[Array, ""]
     total: Float[Array, ""]
     model_noise: Float[Array, ...]
     privacy_noise: Float[Array, " n"]
+
+    def sum_over_rows(self, part: Callable[[Array, Array, Array], S], at_once: int) -> S:
+        """Return the sum of `part(x, y, mask)` over the batch, so many rows at once.
+
+        Padding behind the last row that counts is never looked at: a batch costs what it holds, not what it has room for.
+        """
+        at_once = min(at_once, self.mask.size)
+        rows, mask = (jnp.pad(array, (0, -array.size % at_once)) for array in (self.rows, self.mask))
+
+        def some(k: Any) -> S:
+            number, counts = (jax.lax.dynamic_slice_in_dim(array, k * at_once, at_once) for array in (rows, mask))
+            x, y = (array.at[number].get(mode="promise_in_bounds") for array in (self.x, self.y))
+            return part(x, y, counts)
+
+        def add(k: Array, total: S) -> S:
+            return jax.tree.map(jnp.add, total, some(k))
+
+        first = jnp.zeros((), rows.dtype)
+        last = jnp.max(jnp.where(mask > 0, jnp.arange(1, mask.size + 1, dtype=rows.dtype), first))
+        nothing: S = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(some, first))
+        total: S = jax.lax.fori_loop(first, (last + (at_once - 1)) // at_once, add, nothing)
+        return total
 
 
 class Mechanism(Protocol):
@@ -141,9 +165,11 @@ class GaussianMechanism(abc.ABC):
         one_number("clip_norm", self.clip_norm)
         one_number("noise_multiplier", self.noise_multiplier)
 
+        def clipped(x: Array, y: Array, mask: Array) -> Any:
+            return model.clipped_gradient(q, x, y, mask, batch.model_noise, clip_norm, offset, batch.mask.size)
+
         with double_precision():
-            total = model.clipped_gradient(q, batch.x, batch.y, batch.mask, batch.model_noise, clip_norm, offset)
-            flat, unravel = ravel_pytree(total)
+            flat, unravel = ravel_pytree(batch.sum_over_rows(clipped, model.rows_at_once(q, batch.x)))
             size, noise = widen((noise_given(self.noise_multiplier), batch.privacy_noise))
             return narrow(unravel(flat + size * widen(clip_norm) * noise), q)
 

@@ -1,0 +1,53 @@
+"""How XLA is asked to compile: loops whole, and once per machine.
+
+By default XLA runs each operation in a loop as a task of its own, which for operations on a few dozen rows takes longer
+than the operations. It compiles loops that touch little memory to one function instead; `compile_loops_whole` moves
+that limit. It is called when fedvi is imported and takes effect unless JAX has compiled something before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+OPTION = "xla_cpu_small_while_loop_byte_threshold"
+LIMIT = 2**40
+EXTRA = "--xla_backend_extra_options="
+
+
+def compile_loops_whole() -> None:
+    """Raise XLA's limit for compiling a loop to one function, unless XLA_FLAGS already says something about it."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    if any(OPTION in flag for flag in flags):
+        return
+    given = [flag.removeprefix(EXTRA) for flag in flags if flag.startswith(EXTRA)]
+    others = [flag for flag in flags if not flag.startswith(EXTRA)]
+    os.environ["XLA_FLAGS"] = " ".join([*others, EXTRA + ",".join([*given, f"{OPTION}={LIMIT}"])])
+
+
+def cache_compilations() -> None:
+    """Keep compiled code in the user's cache directory, for the next process; call before JAX is imported.
+
+    JAX_COMPILATION_CACHE_DIR, if set, says where instead; JAX_ENABLE_COMPILATION_CACHE=false switches it off.
+    """
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_directory()))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(200_000_000))
+
+
+def cache_directory() -> Path:
+    """Return where compiled code is kept: apart for each kind of processor, since homes may be shared."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "fedvi" / f"compiled-{_processor()}"
+
+
+def _processor() -> str:
+    about = platform.machine() + platform.processor()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        about += "".join(sorted({line for line in lines if line.startswith(("flags", "model name", "Features"))}))
+    except OSError:
+        pass
+    return hashlib.sha256(about.encode()).hexdigest()[:12]

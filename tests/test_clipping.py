@@ -190,7 +190,8 @@ def test_rows_summed_a_few_at_a_time_give_the_same_sum(at_once: int) -> None:
     batch = Batch(x, y, jnp.asarray(order), mask[order], one, one, nothing, nothing)
     with double_precision():
         parts = batch.sum_over_rows(
-            lambda *part: LogisticRegression().clipped_gradient(q, *part, jnp.zeros(0), one, None, len(y)), at_once
+            lambda x, y, mask: LogisticRegression().clipped_gradient(q, x, y, mask, jnp.zeros(0), one, None, ROWS),
+            at_once,
         )
     assert np.allclose(flat(whole), flat(parts), rtol=1e-9)
 

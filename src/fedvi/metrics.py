@@ -6,6 +6,7 @@ the same names everywhere. Rows are predicted in chunks, so memory does not grow
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -13,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
+from scipy.special import expit, softmax
 
 from fedvi.data import check_table
 from fedvi.errors import InputError
 from fedvi.gaussian import GaussianFamily
 from fedvi.models import Bernoulli, Categorical, Model, Normal, Predictive
 
-CHUNK = 32_768
-"""Rows that are predicted at a time."""
+CHUNK = 128
+"""Rows that are predicted at a time: few, so that what is made of them stays in a core's cache."""
 
 
 def evaluate(model: Model, q: GaussianFamily, x: ArrayLike, y: ArrayLike) -> dict[str, float]:
@@ -37,29 +39,40 @@ def evaluate(model: Model, q: GaussianFamily, x: ArrayLike, y: ArrayLike) -> dic
 
 def score(model: Model, q: GaussianFamily, x: Float[Array, "n ..."], y: Float[Array, "n ..."]) -> dict[str, float]:
     """Do what `evaluate` does, with rows that have been checked."""
-    chunks = [slice(start, start + CHUNK) for start in range(0, len(x), CHUNK)]
-    parts = [_predict(model, q, x[chunk], y[chunk]) for chunk in chunks]
-    predictive, log_prob = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-    return {"log_likelihood": float(np.mean(log_prob)), **_scores(predictive, np.asarray(y))}
+    log_prob, predicted = _predict(model, q, x, y, min(CHUNK, len(x)))
+    return {"log_likelihood": float(np.mean(log_prob)), **_scores(jax.tree.map(np.asarray, predicted), np.asarray(y))}
 
 
-@jax.jit
-def _predict(model: Model, q: Any, x: Array, y: Array) -> tuple[Predictive | None, Array]:
-    predictive = model.predictive(q, x)
-    kept = predictive if isinstance(predictive, Bernoulli | Categorical | Normal) else None
-    return kept, predictive.log_prob(y)
+@functools.partial(jax.jit, static_argnames="chunk")
+def _predict(model: Model, q: Any, x: Array, y: Array, chunk: int) -> tuple[Array, Predictive | None]:
+    """Return the log probability of every row's y, and the predictive distribution if scores are known for it."""
+
+    def of_rows(rows: Array, targets: Array) -> tuple[Array, Predictive | None]:
+        predictive = model.predictive(q, rows)
+        kept = predictive if isinstance(predictive, Bernoulli | Categorical | Normal) else None
+        return predictive.log_prob(targets), kept
+
+    def of_chunk(k: Array) -> tuple[Array, Predictive | None]:
+        return of_rows(*(jax.lax.dynamic_slice_in_dim(array, k * chunk, chunk) for array in (x, y)))
+
+    full, rest = divmod(len(x), chunk)
+    parts = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.lax.map(of_chunk, jnp.arange(full)))
+    if rest == 0:
+        return parts
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), parts, of_rows(x[-rest:], y[-rest:]))
 
 
 def _scores(predictive: Predictive | None, y: np.ndarray) -> dict[str, float]:
     match predictive:
         case Bernoulli():
             _check_labels(y, (y == 1) | (y == -1), "-1 and +1")
-            positive = np.asarray(predictive.probability)
-            return _class_scores(np.stack([1 - positive, positive], axis=-1), (y > 0).astype(int))
+            positive = expit(predictive.log_odds)
+            by_class = np.stack([1 - positive, positive])  # sums over classes are quick if each class is in one piece
+            return _class_scores(by_class.T, (y > 0).astype(int))
         case Categorical():
             classes = predictive.logits.shape[-1]
             _check_labels(y, (y == np.round(y)) & (y >= 0) & (y < classes), f"0 to {classes - 1}")
-            return _class_scores(np.exp(predictive.log_probabilities), y.astype(int))
+            return _class_scores(softmax(predictive.logits, axis=-1), y.astype(int))
         case Normal():
             mean = np.asarray(predictive.mean)
             return {
@@ -96,7 +109,7 @@ def brier_score(probabilities: Float[np.ndarray, "n k"], labels: np.ndarray) -> 
     >>> brier_score(np.array([[0.2, 0.8], [1.0, 0.0]]), np.array([1, 1])).__round__(3)
     0.52
     """
-    truth = np.eye(probabilities.shape[-1])[labels]
+    truth = (np.arange(probabilities.shape[-1])[:, None] == labels).T
     total = np.mean(np.sum((probabilities - truth) ** 2, axis=-1))
     return float(total / 2 if probabilities.shape[-1] == 2 else total)
 

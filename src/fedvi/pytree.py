@@ -14,6 +14,11 @@ import jax
 T = TypeVar("T")
 
 
+def precision() -> Any:
+    """Return the dtype of real numbers in use: float32, or float64 if JAX is set to it."""
+    return jax.dtypes.canonicalize_dtype(float)
+
+
 def static(**options: Any) -> Any:
     """Declare a field that is part of the pytree's structure; it must be hashable."""
     return dataclasses.field(metadata={"static": True}, **options)

@@ -17,6 +17,7 @@ from fedvi.cli.ledger import app as ledger
 from fedvi.cli.report import report
 from fedvi.cli.reproduce import reproduce
 from fedvi.cli.simulate import simulate
+from fedvi.compiling import cache_compilations
 from fedvi.errors import FedviError, InputError
 
 app = typer.Typer(
@@ -51,6 +52,7 @@ def options(
 
 def main() -> None:
     """Run the command line; errors that fedvi raises on purpose are one line, not a traceback."""
+    cache_compilations()
     try:
         app()
     except FedviError as error:

@@ -30,7 +30,7 @@ def execute(directory: RunDirectory, experiment: Experiment, workers: int, *, qu
     directory.skip(skipped)
     try:
         with _progress(directory, experiment, possible, quiet=quiet) as finished:
-            run_all(directory, experiment, possible, workers, finished)
+            run_all(directory, possible, workers, finished)
     finally:
         outcome = directory.collect(possible)
     return outcome

@@ -1,40 +1,40 @@
 """Many runs side by side: one process per core, finished runs written at once, Ctrl-C loses nothing.
 
-Workers are processes of their own, each with one thread for its numerics: runs are independent, and small. On Ctrl-C
-every worker writes a checkpoint of the run that it is in and stops; the next time the runs go on from there.
+Workers are processes of their own, each with one thread for its numerics: runs are independent, and small. A job is a
+few runs that differ in their seeds alone: they share rows, compiled code and accounting. On Ctrl-C every worker writes
+a checkpoint of the run that it is in and stops; the next time the runs go on from there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from fedvi.errors import FedviError
-from fedvi.experiments.config import Experiment, RunSpec
+from fedvi.experiments.config import RunSpec
 from fedvi.experiments.directory import RunDirectory
 from fedvi.experiments.run import make_run
 
 ONE_THREAD = {
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "PJRT_NPROC": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
 
+Job = tuple[RunSpec, ...]
 Finished = Callable[[RunSpec, dict[str, Any]], None]
 
 
-def run_all(
-    directory: RunDirectory, experiment: Experiment, specs: list[RunSpec], workers: int, finished: Finished
-) -> None:
-    """Make all runs that are not done yet, and write each to the directory when it is finished.
+def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int, finished: Finished) -> None:
+    """Make all runs that are not done yet; each is written to the directory when it is finished.
 
     workers: processes; 1 to work in this process. finished: called after each run.
     Raises KeyboardInterrupt after Ctrl-C, when everything is written.
@@ -42,16 +42,14 @@ def run_all(
     missing = [spec for spec in specs if not directory.is_done(spec)]
     if workers == 1 or len(missing) <= 1:
         for spec in missing:
-            run = make_run(experiment.config, spec, directory.checkpoint(spec))
-            if run is None:
+            runs = make_job(directory, (spec,))
+            if not runs:
                 raise KeyboardInterrupt
-            directory.save(spec, run)
-            finished(spec, run)
+            finished(spec, runs[0])
         return
-    with _pool(min(workers, len(missing))) as pool:
-        waiting: dict[Future[Any], RunSpec] = {
-            pool.submit(_work, experiment.config, spec, directory.checkpoint(spec)): spec for spec in missing
-        }
+    jobs = arrange_jobs(missing, workers)
+    with _pool(min(workers, len(jobs))) as pool:
+        waiting: dict[Future[Any], Job] = {pool.submit(_work, directory, job): job for job in jobs}
         try:
             while waiting:
                 done, _ = wait(waiting, return_when=FIRST_COMPLETED)
@@ -61,28 +59,48 @@ def run_all(
             raise
 
 
-def _take(
-    done: set[Future[Any]], waiting: dict[Future[Any], RunSpec], directory: RunDirectory, finished: Finished
-) -> None:
+def arrange_jobs(specs: Sequence[RunSpec], workers: int) -> list[Job]:
+    """Return the runs in jobs: in order, seeds of the same partition and method together, several jobs per worker."""
+    most = max(1, len(specs) // (4 * workers))
+    jobs = []
+    for _, cell in itertools.groupby(specs, lambda spec: (spec.partition.name, spec.method.name)):
+        runs = tuple(cell)
+        jobs += [runs[start : start + most] for start in range(0, len(runs), most)]
+    return jobs
+
+
+def make_job(directory: RunDirectory, job: Job, stop: Callable[[], bool] | None = None) -> list[dict[str, Any]]:
+    """Make the runs of a job, write each to the directory, and return them; fewer if Ctrl-C or `stop` ended it."""
+    runs: list[dict[str, Any]] = []
+    for spec in job:
+        run = make_run(directory.config, spec, directory.checkpoint(spec), stop)
+        if run is None:
+            break
+        directory.save(spec, run)
+        runs.append(run)
+    return runs
+
+
+def _take(done: set[Future[Any]], waiting: dict[Future[Any], Job], directory: RunDirectory, finished: Finished) -> None:
     for future in done:
-        spec = waiting.pop(future)
+        job = waiting.pop(future)
         if future.cancelled():
             continue
         try:
-            run = future.result()
+            runs = future.result()
         except BrokenProcessPool:
             raise FedviError(
-                f"A worker process ended unexpectedly, maybe for lack of memory, near {spec.name!r}. Finished runs are "
-                f"kept: go on with --resume --out {directory.path}."
+                f"A worker process ended unexpectedly, maybe for lack of memory, near {job[0].name!r}. Finished runs "
+                f"are kept: go on with --resume --out {directory.path}."
             ) from None
-        if run is None:  # a worker was told to stop
+        for spec, run in zip(job, runs, strict=False):
+            finished(spec, run)
+        if len(runs) < len(job):  # a worker was told to stop
             raise KeyboardInterrupt
-        directory.save(spec, run)
-        finished(spec, run)
 
 
 def _stop(
-    pool: ProcessPoolExecutor, waiting: dict[Future[Any], RunSpec], directory: RunDirectory, finished: Finished
+    pool: ProcessPoolExecutor, waiting: dict[Future[Any], Job], directory: RunDirectory, finished: Finished
 ) -> None:
     """Tell the workers to write what they have, and wait until they have done so."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -125,5 +143,5 @@ def _take_note(_signal: int, _frame: FrameType | None) -> None:
     _stopping = True
 
 
-def _work(config: dict[str, Any], spec: RunSpec, checkpoint: Path) -> dict[str, Any] | None:
-    return None if _stopping else make_run(config, spec, checkpoint, lambda: _stopping)
+def _work(directory: RunDirectory, job: Job) -> list[dict[str, Any]]:
+    return [] if _stopping else make_job(directory, job, lambda: _stopping)

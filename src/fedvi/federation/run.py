@@ -14,6 +14,7 @@ import numpy as np
 
 from fedvi.checks import instance, not_a_class, registered, whole
 from fedvi.data import Clients, Table, check_tables, lay_out
+from fedvi.data.clients import roomy
 from fedvi.errors import InputError
 from fedvi.federation import randomness
 from fedvi.federation.block import Carry, Turns, init_carry, run_block
@@ -25,6 +26,7 @@ from fedvi.federation.spending import Budgets, Spending, arrange_spending
 from fedvi.gaussian import Gaussian, GaussianFamily, require_proper
 from fedvi.local import Algorithm, Draws, Public, draw
 from fedvi.models import Model
+from fedvi.pytree import precision
 
 BLOCK_TURNS = 128
 BLOCK_BYTES = 32_000_000
@@ -36,6 +38,7 @@ class Run:
     """A simulation with everything checked and laid out. Immutable; the changing state is a `Carry`.
 
     algorithm: as it was given. algorithms: every client's own, stacked; they differ where noise was left open.
+    longest_block: turns after which there is something to do outside of compiled code.
     """
 
     names: tuple[str, ...]
@@ -49,6 +52,7 @@ class Run:
     algorithms: Algorithm
     schedule: Schedule
     seed: int
+    longest_block: float
 
     @classmethod
     def prepare(
@@ -61,6 +65,7 @@ class Run:
         max_updates: int | Sequence[int] | None,
         privacy: Budgets | None,
         seed: int,
+        longest_block: float,
     ) -> Run:
         """Check everything and lay it out."""
         for name, value, kind in (("model", model, Model), ("algorithm", algorithm, Algorithm)):
@@ -95,6 +100,7 @@ class Run:
             algorithms=_stacked(algorithms),
             schedule=schedule,
             seed=seed,
+            longest_block=longest_block,
         )
 
     @functools.cached_property
@@ -110,7 +116,7 @@ class Run:
             "privacy": describe(None if self.spending is None else (self.spending.budgets, self.spending.limited)),
             "events": describe(None if self.spending is None else sorted({repr(e) for e in self.spending.events})),
             "max_updates": [None if math.isinf(most) else int(most) for most in self.budgets],
-            "data": digest(self.data.x, self.data.y),
+            "data": digest(*(np.asarray(rows)[: sum(self.sizes)] for rows in (self.data.x, self.data.y))),
             "dtype": str(self.data.x.dtype),
         }
 
@@ -123,7 +129,7 @@ class Run:
     def block_capacity(self) -> int:
         """Turns that one compiled call has room for."""
         bytes_per_turn = sum(leaf.nbytes for leaf in jax.tree.leaves(self._draw(0, 0)))
-        return max(1, min(BLOCK_TURNS, BLOCK_BYTES // bytes_per_turn))
+        return max(1, int(min(BLOCK_TURNS, self.longest_block, BLOCK_BYTES // bytes_per_turn)))
 
     def init(self) -> Carry:
         """Return the state before the first turn."""
@@ -146,23 +152,22 @@ class Run:
         return carry, [Verdict(verdict) for verdict in verdicts.tolist()[: len(block)]]
 
     def _draw(self, client: int, update: int) -> Draws:
-        rng = randomness.stream(self.seed, randomness.UPDATE, client, update)
-        return draw(self.algorithm, self.model, self.public.prior, self.sizes[client], rng, self.batch_capacity)
+        randomness.restart(self._generator, self.seed, randomness.UPDATE, client, update)
+        prior, rows = self.public.prior, self.sizes[client]
+        return draw(self.algorithm, self.model, prior, rows, self._generator, self.batch_capacity)
 
-
-def roomy(rows: int) -> int:
-    """Return a little more, from a short list of numbers, so that federations of about the same size share code."""
-    step = max(16, 2 ** (rows.bit_length() - 3))
-    return -(-rows // step) * step
+    @functools.cached_property
+    def _generator(self) -> np.random.Generator:
+        return randomness.stream(self.seed, randomness.UPDATE)
 
 
 def _stacked(algorithms: tuple[Algorithm, ...]) -> Any:
     """Return all clients' settings as one algorithm, whose numbers have one entry per client."""
-    dtype = jnp.zeros(()).dtype
+    dtype = precision()
 
-    def stack(*leaves: Any) -> np.ndarray:
+    def stack(*leaves: Any) -> jax.Array:
         stacked = np.stack([np.asarray(leaf) for leaf in leaves])
-        return stacked.astype(dtype) if stacked.dtype.kind == "f" else stacked
+        return jnp.asarray(stacked.astype(dtype) if stacked.dtype.kind == "f" else stacked)
 
     return jax.tree.map(stack, *algorithms)
 

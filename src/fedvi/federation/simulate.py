@@ -89,7 +89,8 @@ def simulate(
     in_range("until", until, 0)
     algorithm = PVI() if algorithm is None else algorithm
     schedule = Asynchronous() if schedule is None else schedule
-    run = Run.prepare(clients, model, prior, algorithm, schedule, max_updates, privacy, seed)
+    every = math.inf if evaluate_every is None else evaluate_every
+    run = Run.prepare(clients, model, prior, algorithm, schedule, max_updates, privacy, seed, every)
     total = min(sum(run.budgets), math.inf if communications is None else communications)
     if math.isinf(total) and until is None:
         raise InputError("Expected communications, until, max_updates or privacy, got none: the run would never end.")
@@ -109,7 +110,6 @@ def simulate(
     if until is not None:
         turns = itertools.takewhile(lambda turn: turn.time <= until, turns)
 
-    every = math.inf if evaluate_every is None else evaluate_every
     pace = 1.0  # turns per block, so that a block takes about RESPONSE seconds
     try:
         with progress_bar(progress, None if math.isinf(total) else total, state.communications) as show:

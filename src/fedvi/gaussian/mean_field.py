@@ -19,7 +19,6 @@ from fedvi.errors import InputError
 from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix, row_sums, sum_of_squares
 from fedvi.pytree import pytree
 
-
 HIGHEST_LOG_VARIANCE = 600.0
 """Beyond this, zero times a variance would not be zero in double precision; single precision ends at 88."""
 

@@ -23,7 +23,7 @@ from fedvi.local.algorithm import Algorithm
 from fedvi.local.problem import Draws, Public
 from fedvi.models import Model
 from fedvi.privacy.events import NOT_PRIVATE
-from fedvi.pytree import choose, pytree, static
+from fedvi.pytree import choose, precision, pytree, static
 
 
 @pytree
@@ -75,7 +75,7 @@ def draw(
     capacity: rows that a batch has room for, at least what the client's own need; clients of unequal sizes share one
     compiled update by sharing it.
     """
-    solver, dtype = algorithm.solver, jnp.zeros(()).dtype
+    solver, dtype = algorithm.solver, precision()
     mechanism, steps = solver.mechanism, solver.steps
     room = mechanism.capacity(rows) if capacity is None else capacity
     index, mask = mechanism.draw(rng, rows, steps, room)

@@ -116,9 +116,8 @@ class GradientSteps:
 
     def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
         """Raise if a feature is too large for weights to be found by steps of the size of the learning rate."""
-        largest = np.abs(x)
-        if np.max(largest, initial=0) > LARGEST_FEATURE:
-            row, *column = np.unravel_index(np.argmax(largest), x.shape)
+        if max(np.max(x, initial=0), -np.min(x, initial=0)) > LARGEST_FEATURE:
+            row, *column = np.unravel_index(np.argmax(np.abs(x)), x.shape)
             raise InputError(
                 f"Expected features up to {LARGEST_FEATURE:g} in size for gradient steps, got {x[row, *column]:g} in "
                 f"{where}, row {row}, column {column[0]}. Standardise the columns with public constants."

@@ -60,7 +60,7 @@ class Batch:
     def sum_over_rows(self, part: Callable[[Array, Array, Array], S], at_once: int) -> S:
         """Return the sum of `part(x, y, mask)` over the batch, so many rows at once.
 
-        Padding behind the last row that counts is never looked at: a batch costs what it holds, not what it has room for.
+        Padding behind the last row that counts is never looked at: a batch costs what it holds, not its room.
         """
         at_once = min(at_once, self.mask.size)
         rows, mask = (jnp.pad(array, (0, -array.size % at_once)) for array in (self.rows, self.mask))

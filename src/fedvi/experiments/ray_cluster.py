@@ -37,9 +37,16 @@ RETRIES = 3
 AHEAD = 2
 """Runs that are with the cluster, for each of its cores: one that is worked on, one that is next."""
 
+KNOCK = """
+import ray, sys
+try:
+    ray.init(sys.argv[1], log_to_driver=False)
+except Exception as error:
+    sys.exit(" ".join(str(error).split()))
+"""
 ADDRESS = re.compile(r"auto|(ray://)?(?P<host>[^/\s]+):(?P<port>[0-9]{1,5})")
-PATIENCE = 20.0
-"""Seconds in which a cluster has to answer; a port, in a fourth of them."""
+PATIENCE = 30.0
+"""Seconds in which a cluster has to answer; a port, in a sixth of them."""
 
 
 def on_ray(address: str) -> RunAll:
@@ -143,7 +150,7 @@ def _stop(waiting: dict[Any, RunSpec], directory: RunDirectory, finished: Finish
     try:
         done, others = ray.wait(list(waiting), num_returns=len(waiting), timeout=1) if waiting else ([], [])
         for reference in done:
-            with contextlib.suppress(FedviError):
+            with contextlib.suppress(Exception):  # it shows again when the sweep is resumed
                 _take([reference], waiting, directory, finished)
         for reference in others:
             ray.cancel(reference, force=True)
@@ -190,13 +197,12 @@ def _knock(address: str) -> None:
     remedy = "Start it with `ray start`, or give its address."
     try:
         if parts["host"]:
-            socket.create_connection((parts["host"].strip("[]"), int(parts["port"])), PATIENCE / 4).close()
+            socket.create_connection((parts["host"].strip("[]"), int(parts["port"])), PATIENCE / 6).close()
     except OSError as error:
         raise InputError(f"Cannot reach a Ray cluster at {address!r}: {error.strerror or error}. {remedy}") from None
-    code = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False); ray.shutdown()"
     try:
         ran = subprocess.run(
-            [sys.executable, "-c", code, address], capture_output=True, text=True, timeout=PATIENCE, check=False
+            [sys.executable, "-c", KNOCK, address], capture_output=True, text=True, timeout=PATIENCE, check=False
         )
     except subprocess.TimeoutExpired:
         raise InputError(f"No Ray cluster answers at {address!r} within {PATIENCE:g} s. {remedy}") from None

@@ -63,7 +63,7 @@ def cluster() -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         patch.setenv("RAY_AUTH_MODE", "token")  # Ray listens beyond this machine, too
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", f"{folder}/compiled")  # most of the time would go into compilation
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", f"{folder}/compiled")  # each worker would compile the same
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         options = {
             "port": port,

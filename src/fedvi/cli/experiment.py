@@ -13,6 +13,7 @@ from fedvi.errors import InputError
 
 if TYPE_CHECKING:
     from fedvi.experiments import Experiment, Outcome, RunDirectory
+    from fedvi.experiments.pool import RunAll
 
 FOLDER = Path("fedvi-runs")
 """Where run directories go unless one is named."""
@@ -37,13 +38,19 @@ def open_directory(experiment: Experiment, prefix: str, out: Path | None, *, res
 
 
 def run_and_report(
-    experiment: Experiment, directory: RunDirectory, workers: int | None, *, as_json: bool, again: str
+    experiment: Experiment,
+    directory: RunDirectory,
+    workers: int | None,
+    *,
+    over: RunAll,
+    as_json: bool,
+    again: str,
 ) -> None:
     """Run, write the report, and show the table; exit code 1 if a run failed."""
-    from fedvi.experiments.execute import cores, execute
+    from fedvi.experiments import execute
 
     try:
-        outcome = execute(directory, experiment, workers or cores(), quiet=as_json)
+        outcome = execute(directory, experiment, workers, over=over, quiet=as_json)
     except KeyboardInterrupt:
         typer.echo(f"Nothing is lost. Go on with: {again} --resume --out {directory.path}", err=True)
         raise

@@ -57,6 +57,7 @@ def reproduce(
     """
     from fedvi.cli.experiment import open_directory, run_and_report
     from fedvi.experiments import heatmap_experiment, paper_experiment
+    from fedvi.experiments.pool import run_all
 
     chosen_seeds = _seeds(seeds)
     if heatmap:
@@ -85,7 +86,7 @@ def reproduce(
             command=command,
         )
     directory = open_directory(experiment, "heatmap" if heatmap else "reproduce", out, resume=resume)
-    run_and_report(experiment, directory, workers, as_json=as_json, again=command)
+    run_and_report(experiment, directory, workers, over=run_all, as_json=as_json, again=command)
 
 
 def _given(**options: object) -> list[str]:

@@ -18,7 +18,17 @@ def simulate(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run: that of --out, or the newest one.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once. Default: one per core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs at once. Default: one per core, here or of the Ray cluster.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Spread the runs over a Ray cluster that is up: auto, HOST:PORT or ray://HOST:PORT. Its machines get "
+            "the rows. Default: over the cores of this machine.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Simulate federations as a configuration file says: data, partitions, methods, seeds, sweeps over lists.
@@ -27,13 +37,17 @@ def simulate(
     """
     from fedvi.cli.experiment import open_directory, run_and_report
     from fedvi.experiments import Experiment
+    from fedvi.experiments.pool import run_all
+    from fedvi.experiments.ray_cluster import on_ray
 
     experiment = Experiment.load(config)
     if dry_run:
         _preview(experiment)
         return
+    over = run_all if ray is None else on_ray(ray)  # before anything is written: the address may be wrong
     directory = open_directory(experiment, config.stem, out, resume=resume)
-    run_and_report(experiment, directory, workers, as_json=as_json, again=f"fedvi simulate {config}")
+    again = f"fedvi simulate {config}" + (f" --ray {ray}" if ray else "")
+    run_and_report(experiment, directory, workers, over=over, as_json=as_json, again=again)
 
 
 def _preview(experiment: Experiment) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,20 +16,29 @@ from fedvi.errors import InputError
 from fedvi.experiments.config import Experiment, RunSpec
 from fedvi.experiments.directory import Outcome, RunDirectory
 from fedvi.experiments.kinds import build
-from fedvi.experiments.pool import Finished, run_all
+from fedvi.experiments.pool import Finished, RunAll, run_all
 from fedvi.experiments.run import load_clients
 
 
-def execute(directory: RunDirectory, experiment: Experiment, workers: int, *, quiet: bool = False) -> Outcome:
+def execute(
+    directory: RunDirectory,
+    experiment: Experiment,
+    workers: int | None = None,
+    *,
+    over: RunAll = run_all,
+    quiet: bool = False,
+) -> Outcome:
     """Make all runs of the experiment that the directory does not have yet, and put the results together.
 
+    workers: how many runs at once; None for as many as there are cores. over: the machine, or machines, that they are
+    spread over: this one, or `on_ray(address)`.
     After Ctrl-C (KeyboardInterrupt) the directory holds everything that was done; call again to go on.
     """
     possible, skipped = possible_runs(experiment)
     directory.skip(skipped)
     try:
         with _progress(directory, experiment, possible, quiet=quiet) as finished:
-            run_all(directory, possible, workers, finished)
+            over(directory, possible, workers, finished)
     finally:
         outcome = directory.collect(possible)
     return outcome
@@ -66,11 +74,6 @@ def settings_table(experiment: Experiment) -> list[tuple[str, str]]:
         ]
         lines.append((method.name, ", ".join([*parts, *limits])))
     return lines
-
-
-def cores() -> int:
-    """Return how many processes may work at once."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def newest(folder: Path, prefix: str) -> Path:

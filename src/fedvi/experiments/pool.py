@@ -31,14 +31,17 @@ ONE_THREAD = {
 
 Job = tuple[RunSpec, ...]
 Finished = Callable[[RunSpec, dict[str, Any]], None]
+RunAll = Callable[[RunDirectory, Sequence[RunSpec], int | None, Finished], None]
+"""How runs get done: by `run_all` on this machine, or by what `fedvi.experiments.ray_cluster.on_ray` returns."""
 
 
-def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int, finished: Finished) -> None:
+def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | None, finished: Finished) -> None:
     """Make all runs that are not done yet; each is written to the directory when it is finished.
 
-    workers: processes; 1 to work in this process. finished: called after each run.
+    workers: processes; 1 to work in this process, None for one per core. finished: called after each run.
     Raises KeyboardInterrupt after Ctrl-C, when everything is written.
     """
+    workers = workers or cores()
     missing = [spec for spec in specs if not directory.is_done(spec)]
     if workers == 1 or len(missing) <= 1:
         for spec in missing:
@@ -57,6 +60,11 @@ def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int, fin
         except KeyboardInterrupt:
             _stop(pool, waiting, directory, finished)
             raise
+
+
+def cores() -> int:
+    """Return how many processes may work at once on this machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def arrange_jobs(specs: Sequence[RunSpec], workers: int) -> list[Job]:

@@ -36,14 +36,22 @@ Outcome = dict[str, Any]
 
 
 def make_run(
-    config: dict[str, Any], spec: RunSpec, checkpoint: Path, stop: Callable[[], bool] | None = None
+    config: dict[str, Any],
+    spec: RunSpec,
+    checkpoint: Path,
+    stop: Callable[[], bool] | None = None,
+    rows: Rows | None = None,
 ) -> Outcome | None:
     """Make one run, or None if Ctrl-C or `stop` ended it; then `checkpoint` holds what was done, for the next call.
 
+    rows: those of the experiment, for a machine that need not have them; None to load them.
     A run that goes wrong, because its steps diverge for example, comes back with the key `error`.
     """
     table, began = spec.method.table, perf_counter()
-    rows, clients = load_clients(json.dumps(config["data"]), json.dumps(spec.partition.table))
+    if rows is None:
+        rows, clients = load_clients(json.dumps(config["data"]), json.dumps(spec.partition.table))
+    else:
+        clients = _distribute(rows, spec.partition.table)
     model = build("model", config["model"], "model")
     dim = model.dim(rows.train[0])
     objects = {
@@ -99,8 +107,7 @@ def make_run(
 def load_clients(data: str, partition: str) -> tuple[Rows, Mapping[str, Table]]:
     """Return the rows of an experiment and their distribution over clients; both settings as JSON."""
     rows: Rows = load_rows(data)
-    kind = build("partition", json.loads(partition), "partition")
-    return rows, distribute(kind, *rows.train, columns=rows.columns)
+    return rows, _distribute(rows, json.loads(partition))
 
 
 @functools.lru_cache(maxsize=2)
@@ -108,6 +115,10 @@ def load_rows(data: str) -> Rows:
     """Return the rows of an experiment."""
     rows: Rows = build("data", json.loads(data), "data").load()
     return rows
+
+
+def _distribute(rows: Rows, partition: dict[str, Any]) -> Mapping[str, Table]:
+    return distribute(build("partition", partition, "partition"), *rows.train, columns=rows.columns)
 
 
 def _settings(partition: Variant) -> dict[str, Any]:

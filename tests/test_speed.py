@@ -1,0 +1,169 @@
+"""What makes simulations fast: loops compiled whole, code shared and kept, memory laid out once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federations import logistic_tables
+from fedvi import PVI, GradientSteps, LogisticRegression, PoissonGaussian, simulate
+from fedvi.compiling import EXTRA, LIMIT, OPTION, cache_directory, compile_loops_whole
+from fedvi.data import check_tables, lay_out
+from fedvi.data.clients import roomy
+from fedvi.experiments.config import RunSpec, Variant
+from fedvi.experiments.pool import arrange_jobs
+from fedvi.federation.block import run_block
+from fedvi.federation.randomness import UPDATE, restart, stream
+
+# Compilation
+
+
+def test_flags_for_other_purposes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = f"{OPTION}={LIMIT}"
+    for before, after in {
+        "": EXTRA + ours,
+        "--xla_dump_to=x": f"--xla_dump_to=x {EXTRA}{ours}",
+        f"{EXTRA}a=1 --xla_dump_to=x": f"--xla_dump_to=x {EXTRA}a=1,{ours}",
+        f"{EXTRA}{OPTION}=7": f"{EXTRA}{OPTION}=7",
+    }.items():
+        monkeypatch.setenv("XLA_FLAGS", before)
+        compile_loops_whole()
+        assert os.environ["XLA_FLAGS"] == after
+        compile_loops_whole()
+        assert os.environ["XLA_FLAGS"] == after
+
+
+def in_a_new_process(code: str, **environment: str) -> str:
+    """Return what the code prints where nothing was imported yet, and no flags were set."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
+    ran = subprocess.run([sys.executable, "-c", code], env={**own, **environment}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+LOOP = """
+import fedvi, jax, jax.numpy as jnp
+step = lambda k, w: jnp.tanh(jnp.ones((40, 40)) @ w)
+compiled = jax.jit(lambda w: jax.lax.fori_loop(0, 9, step, w)).lower(jnp.ones(40)).compile()
+print("xla_cpu_small_call" in compiled.as_text())
+"""
+
+
+def test_xla_compiles_loops_whole_when_fedvi_was_imported() -> None:
+    assert in_a_new_process(LOOP) == "True"
+    assert in_a_new_process(LOOP.replace("import fedvi, jax,", "import jax,")) == "False"
+
+
+def test_compiled_code_is_kept_for_the_next_process(tmp_path: Path) -> None:
+    code = """
+from fedvi.compiling import cache_compilations, cache_directory
+cache_compilations()
+from jax import monitoring
+found = []
+monitoring.register_event_listener(lambda event, **_: found.append(event))
+import numpy as np
+from fedvi import LogisticRegression, PVI, simulate
+rng = np.random.default_rng(0)
+simulate([(rng.normal(size=(50, 3)), np.sign(rng.normal(size=50)))], LogisticRegression(), seed=0, communications=2)
+print(found.count("/jax/compilation_cache/cache_hits"), len(list(cache_directory().iterdir())) > 0)
+"""
+    first = in_a_new_process(code, XDG_CACHE_HOME=str(tmp_path)).split()
+    second = in_a_new_process(code, XDG_CACHE_HOME=str(tmp_path)).split()
+    assert first == ["0", "True"]
+    assert int(second[0]) > 0
+
+
+def test_the_cache_of_compiled_code_can_be_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_directory().is_relative_to(tmp_path / "fedvi")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_directory().is_relative_to(Path.home() / ".cache" / "fedvi")
+
+
+def test_federations_of_about_the_same_size_share_compiled_code() -> None:
+    algorithm = PVI(GradientSteps(2, 0.1, PoissonGaussian(fraction=0.1, minimum=5)))
+
+    def run(sizes: list[int], seed: int, dim: int) -> int:
+        simulate(logistic_tables(sizes, dim), LogisticRegression(), seed=seed, algorithm=algorithm, communications=3)
+        compiled: int = run_block._cache_size()  # type: ignore[attr-defined]
+        return compiled
+
+    before = run([300, 400, 20], 0, 7)
+    assert run([310, 395, 45], 1, 7) == before
+    assert run([310, 395, 45], 1, 8) == before + 1
+
+
+# Memory
+
+
+@given(st.integers(1, 2**31))
+def test_room_is_enough_and_little_more(rows: int) -> None:
+    assert rows <= roomy(rows) <= max(rows + 15, rows * 1.25, 16)
+    assert roomy(roomy(rows)) == roomy(rows)
+
+
+@pytest.mark.parametrize("sizes", [[1], [5, 30, 2], [1000]])
+def test_rows_of_all_clients_lie_end_to_end_in_one_buffer(sizes: list[int]) -> None:
+    tables = check_tables(logistic_tables(sizes, 3), LogisticRegression())
+    data = lay_out(tables)
+    assert data.x.shape == (roomy(sum(sizes)), 3)
+    for index, (x, y) in enumerate(tables.values()):
+        start, size = int(data.offset[index]), int(data.size[index])
+        assert np.array_equal(data.x[start : start + size], x)
+        assert np.array_equal(data.y[start : start + size], y)
+    assert not np.any(np.asarray(data.x)[sum(sizes) :])
+
+
+def test_data_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX gets the buffer itself: what it computes with lies where the rows were put."""
+    put, places = jax.device_put, []
+
+    def watched(array: np.ndarray) -> jax.Array:
+        there = put(array)
+        places.append((array.ctypes.data, there.unsafe_buffer_pointer()))
+        return there
+
+    monkeypatch.setattr(jax, "device_put", watched)
+    lay_out(check_tables(logistic_tables([500, 700], 5), LogisticRegression()))
+    assert len(places) == 2
+    assert all(given == used for given, used in places)
+
+
+# Randomness
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_generator_that_is_turned_to_a_stream_gives_its_bits(seed: int, client: int, update: int) -> None:
+    words = [np.array(part, np.uint64) for part in ([seed, UPDATE], [0, 0, client, update])]
+    truth = np.random.Generator(np.random.Philox(key=words[0], counter=words[1]))
+    used = stream(0, UPDATE)
+    used.random(3)
+    used.integers(0, 9, dtype=np.uint32)
+    restart(used, seed, UPDATE, client, update)
+    for _ in range(2):
+        assert np.array_equal(truth.standard_normal(5), used.standard_normal(5))
+        assert truth.integers(0, 2**32, dtype=np.uint32) == used.integers(0, 2**32, dtype=np.uint32)
+
+
+# Runs side by side
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+@pytest.mark.parametrize("cells", [1, 3, 40])
+def test_jobs_are_seeds_of_one_cell_in_order(workers: int, cells: int) -> None:
+    partition = Variant("A", "A", {}, {})
+    methods = [Variant(f"m{number}", "m", {}, {}) for number in range(cells)]
+    runs = [RunSpec(partition, method, seed) for method, seed in itertools.product(methods, range(5))]
+    jobs = arrange_jobs(runs, workers)
+    assert list(itertools.chain(*jobs)) == runs
+    assert all(len({run.method.name for run in job}) == 1 for job in jobs)
+    assert len(jobs) >= min(len(runs), 2 * workers)

@@ -33,7 +33,13 @@ def bare_products(batch: int, features: int, seed: int) -> Contender:
     def numbers(*shape: int) -> np.ndarray:
         return rng.standard_normal(shape, np.float32)
 
-    x, mean, variance, a, b = numbers(batch, features), numbers(features), numbers(features), numbers(batch), numbers(batch)
+    x, mean, variance, a, b = (
+        numbers(batch, features),
+        numbers(features),
+        numbers(features),
+        numbers(batch),
+        numbers(batch),
+    )
     squares = x * x
 
     def products() -> None:

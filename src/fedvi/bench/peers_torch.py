@@ -17,22 +17,22 @@ import numpy as np
 
 from fedvi.bench.problem import OneSite
 from fedvi.bench.timing import Contender
-from fedvi.local import PVI, Draws, GradientSteps
+from fedvi.local import PVI, Draws
 from fedvi.privacy import PoissonGaussian
 from fedvi.pytree import take
 
 NODES = 20
-Clipped = Callable[..., tuple[Any, Any]]
+Clipped = Callable[..., Any]
 
 
 class TorchClient:
-    """A client of logistic regression with a standard normal prior; `factor` is its (natural mean, precision)."""
+    """A client of logistic regression with a standard normal prior; `factor` stacks natural mean and precision."""
 
     def __init__(self, problem: OneSite, algorithm: PVI, clipped: Clipped | None = None):
         import torch
 
         solver: Any = algorithm.solver
-        assert isinstance(solver, GradientSteps) and isinstance(solver.mechanism, PoissonGaussian)
+        assert isinstance(solver.mechanism, PoissonGaussian)
         torch.set_num_threads(1)
         self.x, self.y = (torch.tensor(np.asarray(part)) for part in (problem.site.x, problem.site.y))
         self.rate, self.damping = float(solver.learning_rate), float(algorithm.damping)
@@ -44,8 +44,8 @@ class TorchClient:
         """Forget everything but the rows."""
         import torch
 
-        zero = torch.zeros(self.x.shape[1])
-        self.factor, self.sums = (zero, zero), (zero, zero)
+        self.factor = torch.zeros(2, self.x.shape[1])
+        self.sums = torch.zeros(2, self.x.shape[1])
 
     def update(self, batches: list[Any], noise: Any, scale: float) -> None:
         """Make one update from q = prior times factor; one batch of row numbers and one row of noise per step."""
@@ -53,27 +53,21 @@ class TorchClient:
 
         natural, kept = self.factor
         precision = 1 + kept
-        start_mean, start_log = natural / precision, -torch.log(precision)
-        mean, log_variance = start_mean, start_log
-        sums_mean, sums_log = self.sums
-        features = mean.shape[0]
+        start = torch.stack([natural / precision, -torch.log(precision)])
+        q, sums = start, self.sums
+        linear = torch.stack([precision - kept, (precision - kept) / 2])  # of the gradient without data in the mean
+        constant = torch.stack([natural - precision * start[0], torch.full_like(natural, -0.5)])  # and the variance
+        wide = scale * self.noise * self.clip
         for rows, normal in zip(batches, noise, strict=True):
-            variance = torch.exp(log_variance)
-            by_mean, by_log = self.clipped(mean, log_variance, variance, self.x[rows], self.y[rows], self.clip)
-            wide = scale * self.noise * self.clip
-            slope_mean = (mean - start_mean) * precision + (natural - kept * mean)
-            slope_mean = slope_mean.sub_(by_mean, alpha=scale).sub_(normal[:features], alpha=wide)
-            slope_log = (0.5 * precision - 0.5 * kept) * variance - 0.5
-            slope_log = slope_log.sub_(by_log, alpha=scale).sub_(normal[features:], alpha=wide)
-            sums_mean = torch.addcmul(sums_mean, slope_mean, slope_mean)
-            sums_log = torch.addcmul(sums_log, slope_log, slope_log)
-            mean = torch.addcmul(mean, slope_mean, torch.rsqrt(sums_mean + 1e-10), value=-self.rate)
-            log_variance = torch.addcmul(log_variance, slope_log, torch.rsqrt(sums_log + 1e-10), value=-self.rate)
-        new = torch.exp(-log_variance)
-        moved = (natural + self.damping * (mean * new - start_mean * precision), kept + self.damping * (new - precision))
-        repaired = moved[1] < 0
-        self.factor = (moved[0].masked_fill(repaired, 0), moved[1].masked_fill(repaired, 0))
-        self.sums = (sums_mean, sums_log)
+            variance = torch.exp(q[1])
+            by_coordinates = self.clipped(q, variance, self.x[rows], self.y[rows], self.clip)
+            slope = torch.addcmul(constant, linear, torch.stack([q[0], variance]))
+            slope = slope.sub_(by_coordinates, alpha=scale).sub_(normal, alpha=wide)
+            sums = torch.addcmul(sums, slope, slope)
+            q = torch.addcmul(q, slope, torch.rsqrt(sums + 1e-10), value=-self.rate)
+        new = torch.exp(-q[1])
+        moved = self.factor + self.damping * torch.stack([q[0] * new - start[0] * precision, new - precision])
+        self.factor, self.sums = moved.masked_fill(moved[1] < 0, 0), sums
 
 
 def closed_form() -> Clipped:
@@ -83,16 +77,16 @@ def closed_form() -> Clipped:
     points, weights = _quadrature()
     both = torch.stack([weights, weights * points], dim=1)
 
-    def clipped(mean: Any, _: Any, variance: Any, x: Any, y: Any, clip: float) -> tuple[Any, Any]:
+    def clipped(q: Any, variance: Any, x: Any, y: Any, clip: float) -> Any:
         squares = x * x
         root = torch.sqrt((squares @ variance).clamp_min_(1e-12))
-        eta = torch.outer(root, points) + (x @ mean)[:, None]
+        eta = torch.outer(root, points) + (x @ q[0])[:, None]
         wrong = torch.sigmoid(eta.mul_(-y[:, None])) @ both
         slopes = wrong.mul_(y[:, None])
         a, b = slopes[:, 0], slopes[:, 1] / (2 * root)
         norms = squares.sum(1) * a * a + (squares * squares) @ (variance * variance) * b * b
         weight = (clip * torch.rsqrt(norms)).clamp_max_(1)
-        return (weight * a) @ x, ((weight * b) @ squares) * variance
+        return torch.stack([(weight * a) @ x, ((weight * b) @ squares) * variance])
 
     return clipped
 
@@ -103,17 +97,17 @@ def per_example() -> Clipped:
 
     points, weights = _quadrature()
 
-    def value(mean: Any, log_variance: Any, x: Any, y: Any) -> Any:
-        root = torch.sqrt(((x * x) @ torch.exp(log_variance)).clamp_min(1e-12))
-        return torch.nn.functional.logsigmoid(y * (x @ mean + root * points)) @ weights
+    def value(q: Any, x: Any, y: Any) -> Any:
+        root = torch.sqrt(((x * x) @ torch.exp(q[1])).clamp_min(1e-12))
+        return torch.nn.functional.logsigmoid(y * (x @ q[0] + root * points)) @ weights
 
-    gradients = torch.func.vmap(torch.func.grad(value, (0, 1)), in_dims=(None, None, 0, 0))
+    gradients = torch.func.vmap(torch.func.grad(value), in_dims=(None, 0, 0))
 
-    def clipped(mean: Any, log_variance: Any, _: Any, x: Any, y: Any, clip: float) -> tuple[Any, Any]:
-        by_mean, by_log = gradients(mean, log_variance, x, y)
-        norms = (by_mean * by_mean).sum(1) + (by_log * by_log).sum(1)
+    def clipped(q: Any, _: Any, x: Any, y: Any, clip: float) -> Any:
+        each = gradients(q, x, y)
+        norms = (each * each).sum((1, 2))
         weight = (clip * torch.rsqrt(norms)).clamp_max(1)
-        return weight @ by_mean, weight @ by_log
+        return torch.tensordot(weight, each, 1)
 
     return clipped
 
@@ -125,7 +119,7 @@ def torch_draws(draws: Draws, count: int) -> list[tuple[list[Any], Any, float]]:
     return [
         (
             [torch.tensor(rows[mask], dtype=torch.int64) for rows, mask in zip(one.rows, one.mask, strict=True)],
-            torch.tensor(one.privacy_noise),
+            torch.tensor(one.privacy_noise).reshape(len(one.rows), 2, -1),
             float(one.scale),
         )
         for one in (take(draws, k) for k in range(count))

@@ -61,5 +61,3 @@ def one_site(seed: int, rows: int = ROWS, features: int = FEATURES) -> OneSite:
     site = Site(jnp.asarray(x), jnp.asarray(y), jnp.int32(0), jnp.int32(rows))
     public = Public(Gaussian.standard(features), jnp.float32(1), jnp.float32(rows))
     return OneSite(site, public, LogisticRegression())
-
-

@@ -1,0 +1,91 @@
+"""Figures of the bench: bars of every contender over the floor, and growth curves with their slopes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+
+from fedvi.reports.style import KNOWN, RC
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OWN, OTHERS, FLOOR = KNOWN["fedvi"].colour, "#9AA5B1", "#4A4A4A"
+COSTS = {
+    "seconds": ("seconds per turn or step", KNOWN["fedvi"]),
+    "setup_s": ("set-up, seconds", KNOWN["dp-pvi-strict"]),
+    "memory_mb": ("memory, GB", KNOWN["dp-pvi"]),
+}
+
+
+def write_figures(results: dict[str, Any], directory: Path) -> list[Path]:
+    """Write bench.png, and growth.png if growth was measured; return their paths."""
+    written = []
+    with mpl.rc_context(RC):
+        for name, figure in _figures(results).items():
+            written.append(directory / f"{name}.png")
+            figure.savefig(written[-1], dpi=150, metadata={"Software": None})
+    return written
+
+
+def _figures(results: dict[str, Any]) -> dict[str, Figure]:
+    figures = {"bench": draw_steps(results)}
+    return {**figures, "growth": draw_growth(results["growth"])} if "growth" in results else figures
+
+
+def draw_steps(results: dict[str, Any]) -> Figure:
+    """Draw a bar for every contender, in units of the floor, fastest first."""
+    from matplotlib.figure import Figure
+
+    rows = sorted(results["steps"].items(), key=lambda item: item[1]["over_blas"])
+    figure = Figure(figsize=(8, 0.7 + 0.42 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    names, ratios = [name for name, _ in rows], [row["over_blas"] for _, row in rows]
+    colours = [FLOOR if index == 0 else OWN if name.startswith("fedvi") else OTHERS for index, name in enumerate(names)]
+    places = np.arange(len(rows))[::-1]
+    axes.barh(places, ratios, left=0.0, color=colours, height=0.66)
+    for place, ratio, (_, row) in zip(places, ratios, rows, strict=True):
+        axes.annotate(
+            f"{ratio:.3g}x   {row['us']:.3g} µs", (ratio, place), (5, 0), textcoords="offset points", va="center"
+        )
+    axes.set(xscale="log", xlim=(0.8, 6 * max(ratios)), yticks=places, yticklabels=names)
+    axes.set_xlabel("time of one step of 79 rows and 108 features, in units of its four bare matrix products")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    return figure
+
+
+def draw_growth(growth: dict[str, Any]) -> Figure:
+    """Draw one panel per axis: time, set-up and memory against size, each with the slope of its upper half."""
+    from matplotlib.figure import Figure
+
+    panels = growth["axes"]
+    figure = Figure(figsize=(2.7 * len(panels), 3.6), layout="constrained")
+    every = figure.subplots(1, len(panels), sharey=True)
+    for axes, (name, curve) in zip(every, panels.items(), strict=True):
+        _panel(axes, name, curve)
+    every[0].set_ylabel("seconds, or GB")
+    handles, labels = every[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def _panel(axes: Axes, name: str, curve: dict[str, Any]) -> None:
+    sizes = np.array([point["size"] for point in curve["points"]], float)
+    for cost, (label, look) in COSTS.items():
+        unit = 1e-3 if cost == "memory_mb" else 1.0
+        values = unit * np.array([point[cost] for point in curve["points"]])
+        axes.plot(sizes, values, color=look.colour, marker=look.marker, markersize=5, label=label)
+        if cost in curve["exponents"]:
+            power = f"{curve['exponents'][cost]:.2f}"
+            axes.annotate(
+                power, (sizes[-1], values[-1]), (6, 0), textcoords="offset points", va="center", color=look.colour
+            )
+    axes.set(xscale="log", yscale="log", title=name)
+    axes.margins(x=0.25)

@@ -52,7 +52,7 @@ def updates(problem: OneSite, algorithm: Algorithm, seed: int, count: int = UPDA
     """Return `count` updates of one client in one compiled loop; a unit is one local step."""
     draws = jax.device_put(problem.draws(algorithm, count, seed))
     state = init_client(algorithm, problem.public.prior)
-    run = _compiled(_many_updates, problem, algorithm)
+    run = _compiled(many_updates, problem, algorithm)
     return Contender(lambda: jax.block_until_ready(run(state, draws)), count * algorithm.solver.steps)
 
 
@@ -73,7 +73,7 @@ def _compiled(run: Callable[..., Any], problem: OneSite, algorithm: Algorithm) -
     return lambda *rest: compiled(*fixed, *rest)
 
 
-def _many_updates(algorithm: Algorithm, problem: OneSite, state: ClientState, draws: Draws) -> ClientState:
+def many_updates(algorithm: Algorithm, problem: OneSite, state: ClientState, draws: Draws) -> ClientState:
     """Make one update after the other; as in a federation of one client, q is the prior times its factor."""
     prior = problem.public.prior
 
@@ -86,4 +86,4 @@ def _many_updates(algorithm: Algorithm, problem: OneSite, state: ClientState, dr
 
 def _side_by_side(algorithm: Algorithm, problem: OneSite, states: ClientState, draws: Draws) -> ClientState:
     """Make the updates of several seeds in one program."""
-    return jax.lax.map(lambda seed: _many_updates(algorithm, problem, *seed), (states, draws))
+    return jax.lax.map(lambda seed: many_updates(algorithm, problem, *seed), (states, draws))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 
+from fedvi.bench.tables import digits
 from fedvi.reports.style import KNOWN, RC
 
 if TYPE_CHECKING:
@@ -45,15 +46,22 @@ def draw_steps(results: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(8, 0.7 + 0.42 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     names, ratios = [name for name, _ in rows], [row["over_blas"] for _, row in rows]
-    colours = [FLOOR if index == 0 else OWN if name.startswith("fedvi") else OTHERS for index, name in enumerate(names)]
+    colours = [
+        OWN if name.startswith("fedvi") else FLOOR if ratio == 1 else OTHERS
+        for name, ratio in zip(names, ratios, strict=True)
+    ]
     places = np.arange(len(rows))[::-1]
     axes.barh(places, ratios, left=0.0, color=colours, height=0.66)
     for place, ratio, (_, row) in zip(places, ratios, rows, strict=True):
         axes.annotate(
-            f"{ratio:.3g}x   {row['us']:.3g} µs", (ratio, place), (5, 0), textcoords="offset points", va="center"
+            f"{digits(ratio)}x   {digits(row['us'])} µs",
+            (ratio, place),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
         )
     axes.set(xscale="log", xlim=(0.8, 6 * max(ratios)), yticks=places, yticklabels=names)
-    axes.set_xlabel("time of one step of 79 rows and 108 features, in units of its four bare matrix products")
+    axes.set_xlabel("times the four bare products of a step with 79 rows and 108 features; logarithmic")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

@@ -37,7 +37,7 @@ def other_rows(results: dict[str, Any]) -> Rows:
         "compile a first private simulation": ("first_compile_s", "s"),
         "peak memory of the steps": ("peak_memory_mb", "MB"),
     }
-    return [["cost", "", ""], *([name, _digits(results[key]), unit] for name, (key, unit) in named.items())]
+    return [["cost", "", ""], *([name, digits(results[key]), unit] for name, (key, unit) in named.items())]
 
 
 def growth_rows(results: dict[str, Any]) -> Rows:
@@ -54,7 +54,8 @@ def growth_rows(results: dict[str, Any]) -> Rows:
     return lines
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """Return three digits, never as a power of ten."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 

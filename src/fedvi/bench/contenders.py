@@ -78,7 +78,7 @@ def many_updates(algorithm: Algorithm, problem: OneSite, state: ClientState, dra
     prior = problem.public.prior
 
     def one(k: Any, state: ClientState) -> ClientState:
-        q = prior * state.factor
+        q = state.factor.posterior(prior)
         return client_step(algorithm, problem.model, problem.public, q, state, problem.site, take(draws, k))[0]
 
     return jax.lax.fori_loop(0, draws.scale.shape[0], one, state)

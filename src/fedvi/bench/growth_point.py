@@ -56,8 +56,12 @@ def _federation(axis: str, size: int, seed: int, rounds: int, features: int) -> 
 
     def run(communications: int) -> list[float]:
         marks = [perf_counter()]
+
+        def watch(_: Any) -> dict[str, float]:
+            marks.append(perf_counter())
+            return {}
+
         settings: Any = {"communications": communications, "evaluate_every": ROUND, "progress": False}
-        watch: Any = lambda _: marks.append(perf_counter()) or {}  # noqa: E731
         simulate(tables, LogisticRegression(), seed=seed, algorithm=algorithm, measure=watch, **settings)
         return [*marks, perf_counter()]
 

@@ -14,7 +14,7 @@ def describe_machine() -> dict[str, Any]:
     """Return processor, memory and versions."""
     import numpy as np
 
-    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[call-overload]
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),

@@ -19,6 +19,7 @@ from fedvi.bench.problem import OneSite
 from fedvi.bench.timing import Contender
 from fedvi.local import PVI, Draws
 from fedvi.privacy import PoissonGaussian
+from fedvi.privacy.events import noise_given
 from fedvi.pytree import take
 
 NODES = 20
@@ -32,11 +33,12 @@ class TorchClient:
         import torch
 
         solver: Any = algorithm.solver
-        assert isinstance(solver.mechanism, PoissonGaussian)
+        mechanism: Any = solver.mechanism
+        assert isinstance(mechanism, PoissonGaussian)
         torch.set_num_threads(1)
         self.x, self.y = (torch.tensor(np.asarray(part)) for part in (problem.site.x, problem.site.y))
         self.rate, self.damping = float(solver.learning_rate), float(algorithm.damping)
-        self.clip, self.noise = float(solver.mechanism.clip_norm), float(solver.mechanism.noise_multiplier)
+        self.clip, self.noise = float(mechanism.clip_norm), float(noise_given(mechanism.noise_multiplier))
         self.clipped = clipped or closed_form()
         self.reset()
 

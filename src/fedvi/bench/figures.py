@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 OWN, OTHERS, FLOOR = KNOWN["fedvi"].colour, "#9AA5B1", "#4A4A4A"
 COSTS = {
-    "seconds": ("seconds per turn or step", KNOWN["fedvi"]),
+    "seconds": ("time per communication or step, seconds", KNOWN["fedvi"]),
     "setup_s": ("set-up, seconds", KNOWN["dp-pvi-strict"]),
     "memory_mb": ("memory, GB", KNOWN["dp-pvi"]),
 }
@@ -74,7 +74,7 @@ def draw_growth(growth: dict[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
     panels = growth["axes"]
-    figure = Figure(figsize=(2.7 * len(panels), 3.6), layout="constrained")
+    figure = Figure(figsize=(2.4 * len(panels), 3.4), layout="constrained")
     every = figure.subplots(1, len(panels), sharey=True)
     for axes, (name, curve) in zip(every, panels.items(), strict=True):
         _panel(axes, name, curve)
@@ -85,15 +85,33 @@ def draw_growth(growth: dict[str, Any]) -> Figure:
 
 
 def _panel(axes: Axes, name: str, curve: dict[str, Any]) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     sizes = np.array([point["size"] for point in curve["points"]], float)
     for cost, (label, look) in COSTS.items():
+        if cost not in curve["exponents"] and cost == "setup_s":
+            continue  # where nothing is set up but the program itself
         unit = 1e-3 if cost == "memory_mb" else 1.0
         values = unit * np.array([point[cost] for point in curve["points"]])
         axes.plot(sizes, values, color=look.colour, marker=look.marker, markersize=5, label=label)
         if cost in curve["exponents"]:
-            power = f"{curve['exponents'][cost]:.2f}"
-            axes.annotate(
-                power, (sizes[-1], values[-1]), (6, 0), textcoords="offset points", va="center", color=look.colour
-            )
-    axes.set(xscale="log", yscale="log", title=name)
-    axes.margins(x=0.25)
+            slope = f" ^{curve['exponents'][cost]:.2f}"
+            place = (sizes[-1], values[-1])
+            axes.annotate(slope, place, (4, 0), textcoords="offset points", va="center", color=look.colour)
+    axes.set(xscale="log", yscale="log", title=name, xlim=(sizes[0] / 2, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.45))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: _short(value))
+        axis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_locator(LogLocator(numticks=5))
+
+
+def _short(value: float) -> str:
+    """Return a power of ten in few letters.
+
+    >>> [_short(value) for value in (0.001, 10, 1e4, 1e7)]
+    ['0.001', '10', '10k', '10M']
+    """
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"

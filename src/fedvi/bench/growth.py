@@ -19,17 +19,17 @@ AXES: dict[str, tuple[int, ...]] = {
     "clients": (10, 100, 1_000, 10_000),
     "rows": (10_000, 100_000, 1_000_000, 10_000_000),
     "features": (100, 1_000, 10_000, 100_000),
-    "batch": (16, 64, 256, 1024, 4096),
-    "seeds": (1, 2, 4, 8, 16),
+    "batch": (16, 128, 1024, 4096),
+    "seeds": (1, 4, 16),
 }
-ROUNDS = 8
+ROUNDS = 6
 """How often a point is measured, beside its set-up."""
 
 LEAST_MEMORY = 10
 """Megabytes beyond the smallest point below which memory is not said to grow."""
 
 WIDE_ROWS, WIDE_FEATURES = 10_000_000, 108
-COPIES = 4
+COPIES = 5
 """A table is run only if so many of it fit into the memory that is available."""
 
 
@@ -72,9 +72,13 @@ def measure_growth(seed: int, *, quick: bool, show: Callable[[str], object]) -> 
 
 
 def exponents(points: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return the exponents of time, of set-up, and of memory, if it grows enough to be told from the program's own."""
+    """Return the exponents of time, of set-up of a federation, and of memory.
+
+    That of memory only if it grows enough to be told from the program's own.
+    """
     sizes = [point["size"] for point in points]
-    costs = {name: [point[name] for point in points] for name in ("seconds", "setup_s")}
+    names = ["seconds"] if "over_blas" in points[0] else ["seconds", "setup_s"]
+    costs = {name: [point[name] for point in points] for name in names}
     memory = [point["memory_mb"] - points[0]["memory_mb"] for point in points]
     if min(memory[len(points) // 2 :]) > LEAST_MEMORY:
         costs["memory_mb"] = [max(grown, LEAST_MEMORY) for grown in memory]

@@ -48,7 +48,7 @@ def growth_rows(results: dict[str, Any]) -> Rows:
         lines += [_point(axis, point) for point in curve["points"]]
         powers = {name: f"^{power:.2f}" for name, power in curve["exponents"].items()}
         memory = powers.get("memory_mb", "")
-        lines.append(["", "grows as size", powers["seconds"], "", powers["setup_s"], "", memory])
+        lines.append(["", "grows as size", powers["seconds"], "", powers.get("setup_s", ""), "", memory])
     if "wide" in growth:
         lines.append(_point("rows of 108", growth["wide"]))
     return lines

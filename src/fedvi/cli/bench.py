@@ -39,8 +39,11 @@ def bench(
         typer.echo(json.dumps(results))
         return
     from fedvi.bench.tables import render
+    from fedvi.reports import WIDE
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
     for table in render(results):
         console.print(table)
     for note in results["notes"]:

@@ -23,7 +23,7 @@ def describe_machine() -> dict[str, Any]:
         "numpy": np.__version__,
         "jax": importlib.metadata.version("jax"),
         "blas": f"{blas['name']} {blas['version']}",
-        "os": f"{platform.system()} {platform.release()}",
+        "os": f"{platform.system()} {platform.release().partition('-')[0]}",
     }
 
 

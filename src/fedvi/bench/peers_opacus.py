@@ -2,7 +2,7 @@
 
 The model is smaller than fedvi's: one weight per feature, where fedvi learns a mean and a variance of each. Batches
 are Poisson samples drawn before the clock starts, as fedvi's are. So Opacus' own parts are used, `GradSampleModule`
-and `DPOptimizer`, without its data loader, which would be most of the time. Noise is drawn inside the step: 109
+and `DPOptimizer`, without its data loader, which would add more than half again. Noise is drawn inside the step: 109
 numbers, where fedvi's come with the draws.
 """
 

@@ -99,9 +99,7 @@ def _steps(axis: str, size: int, seed: int, rounds: int) -> dict[str, Any]:
         contender, seeds = updates(problem, algorithm, seed, 1), 1
     set_up = process_time() - began
     first, again = (_seconds(contender.call) for _ in range(2))
-    samples = take_turns(
-        {"floor": bare_products(batch, features, seed), "steps": contender}, rounds, clock=process_time
-    )
+    samples = take_turns({"floor": bare_products(batch, features, seed), "steps": contender}, rounds)
     return {
         "seconds": seeds * samples.best("steps"),
         "over_blas": samples.ratio("steps", "floor"),

@@ -5,6 +5,9 @@
 A machine that is a third slower for a second slows all contenders of that round, and the quotient does not move. In
 every round each contender works for a block of about 10 ms, and another one begins. The quotient of the minima is
 kept as a second opinion: it asks for one undisturbed block each, however far apart.
+
+The clock is the processor's time of this process: it stands still while another process has the core, and equals the
+clock on the wall where nobody else does. Work that waits, for a disk or a network, must not be timed with it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
+from time import process_time
 
 BLOCK_SECONDS = 0.01
 ROUNDS = 40
@@ -53,7 +56,7 @@ def take_turns(
     contenders: Mapping[str, Contender],
     rounds: int = ROUNDS,
     block_seconds: float = BLOCK_SECONDS,
-    clock: Callable[[], float] = perf_counter,
+    clock: Callable[[], float] = process_time,
 ) -> Samples:
     """Measure all contenders in turns; everything is called twice before, to compile and to size the blocks."""
     repeats = {name: _repeats(contender, block_seconds, clock) for name, contender in contenders.items()}

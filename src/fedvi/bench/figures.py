@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 OWN, OTHERS, FLOOR = KNOWN["fedvi"].colour, "#9AA5B1", "#4A4A4A"
 COSTS = {
-    "seconds": ("time per communication or step, seconds", KNOWN["fedvi"]),
-    "setup_s": ("set-up, seconds", KNOWN["dp-pvi-strict"]),
-    "memory_mb": ("memory, GB", KNOWN["dp-pvi"]),
+    "seconds": ("time per communication or step, seconds", KNOWN["fedvi"], 0),
+    "setup_s": ("set-up, seconds", KNOWN["dp-pvi-strict"], 7),
+    "memory_mb": ("memory, GB", KNOWN["dp-pvi"], -7),
 }
+"""Label and look of every kind of cost, and by how many points its slope is written above the last marker."""
 
 
 def write_figures(results: dict[str, Any], directory: Path) -> list[Path]:
@@ -88,7 +89,7 @@ def _panel(axes: Axes, name: str, curve: dict[str, Any]) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     sizes = np.array([point["size"] for point in curve["points"]], float)
-    for cost, (label, look) in COSTS.items():
+    for cost, (label, look, above) in COSTS.items():
         if cost not in curve["exponents"] and cost == "setup_s":
             continue  # where nothing is set up but the program itself
         unit = 1e-3 if cost == "memory_mb" else 1.0
@@ -97,7 +98,7 @@ def _panel(axes: Axes, name: str, curve: dict[str, Any]) -> None:
         if cost in curve["exponents"]:
             slope = f" ^{curve['exponents'][cost]:.2f}"
             place = (sizes[-1], values[-1])
-            axes.annotate(slope, place, (4, 0), textcoords="offset points", va="center", color=look.colour)
+            axes.annotate(slope, place, (4, above), textcoords="offset points", va="center", color=look.colour)
     axes.set(xscale="log", yscale="log", title=name, xlim=(sizes[0] / 2, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.45))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: _short(value))

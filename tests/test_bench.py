@@ -87,12 +87,15 @@ def test_memory_has_an_exponent_only_if_it_grows() -> None:
 
 def test_limits_come_and_go_and_lateness_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_of_my_own=1")
     monkeypatch.delenv("PJRT_NPROC", raising=False)
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     with one_thread() as notes:
-        assert {name: os.environ[name] for name in LIMITS} == LIMITS
+        assert all(os.environ[name] == value for name, value in LIMITS.items() if name != "XLA_FLAGS")
+        assert os.environ["XLA_FLAGS"].split() == ["--xla_of_my_own=1", LIMITS["XLA_FLAGS"]]
         assert any("numpy and jax loaded before" in note for note in notes)
     assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert os.environ["XLA_FLAGS"] == "--xla_of_my_own=1"
     assert "PJRT_NPROC" not in os.environ
     assert cores is None or os.sched_getaffinity(0) == cores
 

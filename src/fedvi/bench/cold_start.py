@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from time import perf_counter
@@ -47,8 +48,9 @@ def _seconds(arguments: list[str]) -> float:
 
 
 def output(arguments: list[str]) -> str:
-    """Run this Python with arguments and return what it prints."""
-    ran = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    """Run this Python with arguments and return what it prints; nothing that was compiled before is found again."""
+    environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    ran = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
     if ran.returncode != 0:
         raise FedviError(f"A process of the bench ended with code {ran.returncode}: {ran.stderr.strip()[-500:]}")
     return ran.stdout

@@ -26,16 +26,16 @@ LIMITS = {
 def one_thread() -> Iterator[list[str]]:
     """Hold this process and those it starts to one thread and one core; yield notes about what could not be held."""
     before = {name: os.environ.get(name) for name in LIMITS}
+    wanted = {name: _limited(name, before[name]) for name in LIMITS}
     late = [name for name in ("numpy", "jax") if name in sys.modules]
-    held = all(before[name] == value for name, value in LIMITS.items())
     notes = []
-    if late and not held:
+    if late and wanted != before:
         settings = " ".join(f"{name}={value}" for name, value in LIMITS.items())
         notes.append(
             f"{' and '.join(late)} loaded before the bench: threads may not be limited to one. Use the command "
             f"fedvi bench, or start Python with {settings}."
         )
-    os.environ.update(LIMITS)
+    os.environ.update(wanted)
     cores = _pin()
     if cores is None:
         notes.append("This system cannot pin a process to one core: times may scatter more.")
@@ -49,6 +49,13 @@ def one_thread() -> Iterator[list[str]]:
                 os.environ[name] = value
         if cores is not None:
             os.sched_setaffinity(0, cores)
+
+
+def _limited(name: str, value: str | None) -> str:
+    """Return the value of a variable that limits threads; flags for other purposes stay."""
+    if name != "XLA_FLAGS" or value is None:
+        return LIMITS[name]
+    return value if LIMITS[name] in value.split() else f"{value} {LIMITS[name]}"
 
 
 def _pin() -> set[int] | None:

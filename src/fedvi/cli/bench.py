@@ -25,7 +25,8 @@ def bench(
 ) -> None:
     """Time private steps in turns with bare matrix products, PyTorch and Opacus; on one thread.
 
-    Writes bench.json and bench.png, and growth.png with --growth. PyTorch and Opacus come with fedvi[bench].
+    Writes bench.json and bench.png, and growth.png with --growth. To compare with PyTorch and Opacus, install the
+    extra named bench.
     """
     from rich.console import Console
 

@@ -29,7 +29,7 @@ LEAST_MEMORY = 10
 """Megabytes beyond the smallest point below which memory is not said to grow."""
 
 WIDE_ROWS, WIDE_FEATURES = 10_000_000, 108
-COPIES = 5
+COPIES = 3
 """A table is run only if so many of it fit into the memory that is available."""
 
 

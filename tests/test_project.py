@@ -32,6 +32,7 @@ LAYERS = [
     {"audit"},
     {"experiments"},
     {"reports"},
+    {"bench"},
     {"cli", "__main__"},
 ]
 """Lowest first: a module may import from its own layer and from those below."""

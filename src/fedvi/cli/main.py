@@ -12,6 +12,7 @@ import typer
 
 from fedvi import __version__
 from fedvi.cli.audit import audit
+from fedvi.cli.bench import bench
 from fedvi.cli.budget import budget
 from fedvi.cli.ledger import app as ledger
 from fedvi.cli.report import report
@@ -33,6 +34,7 @@ app.command()(report)
 app.command()(budget)
 app.add_typer(ledger, name="ledger")
 app.command()(audit)
+app.command()(bench)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,56 @@
+"""What a new process costs: help, imports, and compiling a first simulation. Best of a few fresh processes each.
+
+`import fedvi` loads names when they are used, so that `from fedvi import simulate`, which loads all, is measured too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from time import perf_counter
+
+from fedvi.errors import FedviError
+
+FIRST_SIMULATION = """
+import time
+import numpy as np
+from fedvi import PVI, GradientSteps, LogisticRegression, PoissonGaussian, simulate
+
+rng = np.random.default_rng(0)
+x = rng.normal(size=(200, 5))
+clients = [(x[:100], np.sign(x[:100, 0])), (x[100:], np.sign(x[100:, 0]))]
+algorithm = PVI(GradientSteps(25, 0.5, PoissonGaussian()))
+times = [time.perf_counter()]
+for _ in range(2):
+    simulate(clients, LogisticRegression(), seed=1, algorithm=algorithm, communications=4, progress=False)
+    times.append(time.perf_counter())
+print(times[1] - times[0] - (times[2] - times[1]))
+"""
+
+
+def measure_cold_start(times: int) -> dict[str, float]:
+    """Return seconds for help, imports and the first compilation, each the best of so many processes."""
+    commands = {
+        "help_s": ["-m", "fedvi", "--help"],
+        "import_s": ["-c", "import fedvi"],
+        "import_simulate_s": ["-c", "from fedvi import simulate"],
+        "import_jax_s": ["-c", "import jax"],
+    }
+    seconds = {name: min(_seconds(command) for _ in range(times)) for name, command in commands.items()}
+    return {**seconds, "first_compile_s": min(float(output(["-c", FIRST_SIMULATION])) for _ in range(times))}
+
+
+def _seconds(arguments: list[str]) -> float:
+    began = perf_counter()
+    output(arguments)
+    return perf_counter() - began
+
+
+def output(arguments: list[str]) -> str:
+    """Run this Python with arguments and return what it prints; nothing that was compiled before is found again."""
+    environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    ran = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
+    if ran.returncode != 0:
+        raise FedviError(f"A process of the bench ended with code {ran.returncode}: {ran.stderr.strip()[-500:]}")
+    return ran.stdout

@@ -21,7 +21,7 @@ from fedvi.errors import InputError
 from fedvi.gaussian import GaussianFamily
 from fedvi.models import Bernoulli, Categorical, Model, Normal, Predictive
 
-CHUNK = 128
+CHUNK = 16
 """Rows that are predicted at a time: few, so that what is made of them stays in a core's cache."""
 
 
@@ -39,8 +39,8 @@ def evaluate(model: Model, q: GaussianFamily, x: ArrayLike, y: ArrayLike) -> dic
 
 def score(model: Model, q: GaussianFamily, x: Float[Array, "n ..."], y: Float[Array, "n ..."]) -> dict[str, float]:
     """Do what `evaluate` does, with rows that have been checked."""
-    log_prob, predicted = _predict(model, q, x, y, min(CHUNK, len(x)))
-    return {"log_likelihood": float(np.mean(log_prob)), **_scores(jax.tree.map(np.asarray, predicted), np.asarray(y))}
+    log_prob, predicted = jax.tree.map(np.asarray, _predict(model, q, x, y, min(CHUNK, len(x))))
+    return {"log_likelihood": float(np.mean(log_prob)), **_scores(predicted, np.asarray(y))}
 
 
 @functools.partial(jax.jit, static_argnames="chunk")

@@ -16,36 +16,38 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from fedvi.errors import InputError
-from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix, row_sums, sum_of_squares
+from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix, row_sums
 from fedvi.pytree import pytree
 
-HIGHEST_LOG_VARIANCE = 600.0
-"""Beyond this, zero times a variance would not be zero in double precision; single precision ends at 88."""
+HIGHEST_LOG_VARIANCE = 300.0
+"""Beyond this, squares of variances would overflow in double precision; single precision ends at 88."""
 
 
 @pytree
 class MeanFieldProjection:
     """Mean and variance of `w'x_i` for every row, and their derivatives in (mean, log variance).
 
-    rows: x, which is the derivative of the mean. spread: x^2 times the variance, which is that of the variance.
+    The derivative of the mean is x; that of the variance is x^2 times the variances of w.
     """
 
     mean: Float[Array, " n"]
     variance: Float[Array, " n"]
     rows: Float[Array, "n d"]
-    spread: Float[Array, "n d"]
+    squares: Float[Array, "n d"]
+    weight_variance: Float[Array, " d"]
 
     def squared_norms(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the squared norms of the derivatives of every row's mean and variance."""
-        return sum_of_squares(self.rows), sum_of_squares(self.spread)
+        """Return the squared norms of the derivatives of every row's mean and variance, with what may have vanished."""
+        least = self.rows.shape[1] * jnp.finfo(self.rows.dtype).tiny
+        return row_sums(self.squares) + least, self.squares**2 @ self.weight_variance**2 + least
 
     def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> MeanFieldCoordinates:
         """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
-        return MeanFieldCoordinates(by_mean @ self.rows, by_variance @ self.spread)
+        return MeanFieldCoordinates(by_mean @ self.rows, (by_variance @ self.squares) * self.weight_variance)
 
     def push_forward(self, direction: MeanFieldCoordinates) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return the derivatives of every row's mean and variance along a direction."""
-        return self.rows @ direction.mean, self.spread @ direction.log_variance
+        return self.rows @ direction.mean, self.squares @ (self.weight_variance * direction.log_variance)
 
 
 @pytree
@@ -62,12 +64,12 @@ class MeanFieldCoordinates:
 
     def rows_at_once(self, columns: int) -> int:
         """Return how many rows are best projected together: what is made of them should stay in a core's cache."""
-        return max(1, min(16, 2048 // columns))
+        return max(1, min(8, 1024 // columns))
 
     def projection(self, x: Float[Array, "n d"]) -> MeanFieldProjection:
         """Return the distribution of `w'x` for every row of x, with its derivatives."""
-        spread = x * x * jnp.exp(jnp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))[None]
-        return MeanFieldProjection(x @ self.mean, row_sums(spread), x, spread)
+        squares, variance = x * x, jnp.exp(jnp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))
+        return MeanFieldProjection(x @ self.mean, squares @ variance, x, squares, variance)
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""

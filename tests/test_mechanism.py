@@ -70,8 +70,8 @@ def test_poisson_sample_draws_every_row_of_every_step_independently() -> None:
     trials = 20_000
     for _ in range(trials):
         hit = np.zeros((steps, rows))
-        step, row = poisson_sample(rng, rows, rate, steps)
-        np.add.at(hit, (step, row), 1)
+        sizes, row = poisson_sample(rng, rows, rate, steps)
+        np.add.at(hit, (np.repeat(np.arange(steps), sizes), row), 1)
         counts += hit
         pairs += np.outer(hit.ravel(), hit.ravel())
     assert chisquare(np.ravel(counts), np.full(counts.size, counts.mean())).pvalue > 1e-4

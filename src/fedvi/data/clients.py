@@ -112,7 +112,7 @@ def lay_out(tables: Mapping[str, CheckedTable]) -> Clients:
 def roomy(rows: int) -> int:
     """Return a little more, from a short list of numbers, so that federations of about the same size share code."""
     step = max(16, min(2 ** (rows.bit_length() - 3), 65_536))
-    return -(-rows // step) * step
+    return math.ceil(rows / step) * step
 
 
 def _end_to_end(parts: list[np.ndarray], room: int) -> jax.Array:

@@ -149,6 +149,7 @@ def _privacy(result: Result, sizes: dict[str, int], algorithm: Any) -> dict[str,
             "statement": "",
         }
     claimed, exact, proven, moments = {}, {}, {}, []
+    most = spending.most_updates()
     for index, (name, when) in enumerate(made.items()):
         event, budget, count = spending.events[index], spending.budgets[index], len(when)
         claimed[name] = spending.epsilon(index, count)
@@ -158,7 +159,7 @@ def _privacy(result: Result, sizes: dict[str, int], algorithm: Any) -> dict[str,
         if isinstance(mechanism, FixedSizeGaussian):
             used = dataclasses.replace(mechanism, noise_multiplier=to_json(event)["noise_multiplier"])
             proven[name] = used.proven_epsilon(sizes[name], algorithm.solver.steps * count, float(budget.delta))
-        for updates in np.unique((count * np.linspace(0, 1, MOMENTS + 1) ** 2).round().astype(int)).tolist():
+        for updates in _moments(count, most[index]):
             at = int(when[updates - 1]) if updates else 0
             moments.append(
                 {
@@ -177,6 +178,16 @@ def _privacy(result: Result, sizes: dict[str, int], algorithm: Any) -> dict[str,
         "spending": moments,
         "statement": _statement(result),
     }
+
+
+def _moments(count: int, most: float) -> list[int]:
+    """Return how many of its updates a client had made at a few moments, closer together at first.
+
+    Shares of the most that it may make, so that clients of the same size, and other seeds, need the same accounting.
+    """
+    whole = most if most <= 4 * count else count
+    shares = (whole * np.linspace(0, 1, MOMENTS + 1) ** 2).round().astype(int).tolist()
+    return sorted({share for share in shares if share < count} | {count})
 
 
 def _statement(result: Result) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 
 from fedvi.checks import instance, not_a_class, registered, whole
 from fedvi.data import Clients, Table, check_tables, lay_out
-from fedvi.data.clients import roomy
 from fedvi.errors import InputError
 from fedvi.federation import randomness
 from fedvi.federation.block import Carry, Turns, init_carry, run_block
@@ -123,7 +122,8 @@ class Run:
     @functools.cached_property
     def batch_capacity(self) -> int:
         """Rows that a batch has room for: enough for every client's."""
-        return roomy(max(self.algorithm.solver.mechanism.capacity(rows) for rows in set(self.sizes)))
+        needed = max(self.algorithm.solver.mechanism.capacity(rows) for rows in set(self.sizes))
+        return max(64, 2 ** math.ceil(math.log2(needed)))  # room costs little, another compilation a second
 
     @functools.cached_property
     def block_capacity(self) -> int:

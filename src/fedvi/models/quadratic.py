@@ -79,10 +79,10 @@ class QuadraticPart:
             share, weight, limit, counted = widen((self.share, self.weight, clip_norm, mask))
             share = jnp.clip(share, 0, 1)  # the two parts' squared limits add up to the squared clip norm
             mean_norms, _ = projection.squared_norms()
-            squares = weight * projection.rows * projection.rows
+            squares = projection.rows * projection.rows
             slope = _clipped(projection.rows, by_mean, mean_norms, counted, limit * jnp.sqrt(1 - share), total_rows)
-            ones, size = jnp.ones_like(counted), sum_of_squares(squares)
-            curvature = _clipped(squares, ones, size, counted, limit * jnp.sqrt(share), total_rows)
+            weights, size = jnp.full_like(counted, weight), sum_of_squares(squares)
+            curvature = _clipped(squares, weights, size, counted, limit * jnp.sqrt(share), total_rows)
             return Quadratic(slope, curvature)
 
 

@@ -214,12 +214,13 @@ class PoissonGaussian(GaussianMechanism):
 
     def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
         """Return one batch per step; of a batch beyond the client's own capacity, a random subset."""
-        step, row = poisson_sample(rng, rows, self.sampling_rate(rows), steps)
+        sizes, row = poisson_sample(rng, rows, self.sampling_rate(rows), steps)
         room = self.capacity(rows)
-        for long in np.flatnonzero(np.bincount(step, minlength=steps) > room):
-            surplus = rng.permutation(np.flatnonzero(step == long))[room:]
-            step, row = np.delete(step, surplus), np.delete(row, surplus)
-        return padded(step, row, steps, capacity)
+        for long in np.flatnonzero(sizes > room):
+            start = int(np.sum(sizes[:long]))
+            surplus = rng.permutation(np.arange(start, start + sizes[long]))[room:]
+            sizes[long], row = room, np.delete(row, surplus)
+        return padded(sizes, row, capacity)
 
     def event(self, rows: int, steps: int) -> Hashable:
         """Return the event of `steps` batches; of two neighbouring data sets the larger may have one row more."""

@@ -45,10 +45,10 @@ def all_rows(rows: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def poisson_sample(rng: np.random.Generator, rows: int, rate: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return all pairs (step, row) that were drawn, in order, each independently with probability `rate`.
+    """Draw each row in each step independently with probability `rate`.
 
-    All steps together are one long series of coin flips; the gaps between heads are geometric, and only those are
-    drawn.
+    Returns how many rows each step drew, and their numbers, step by step. All steps together are one long series of
+    coin flips; the gaps between heads are geometric, and only those are drawn.
     """
     flips = rows * steps
     heads, last = [np.zeros(0, np.int64)], -1
@@ -57,17 +57,17 @@ def poisson_sample(rng: np.random.Generator, rows: int, rate: float, steps: int)
         heads.append(last + np.cumsum(rng.geometric(rate, int(expected + 4 * math.sqrt(expected) + 16))))
         last = int(heads[-1][-1])
     drawn = np.concatenate(heads)
-    step, row = np.divmod(drawn[drawn < flips], rows)
-    return step, row
+    starts = np.arange(steps + 1) * rows
+    ends = np.searchsorted(drawn, starts)
+    sizes = np.diff(ends)
+    return sizes, drawn[: ends[-1]] - np.repeat(starts[:-1], sizes)
 
 
-def padded(step: np.ndarray, row: np.ndarray, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return pairs (step, row), ordered by step, as row numbers and mask of shape (steps, capacity)."""
-    sizes = np.bincount(step, minlength=steps)
-    place = np.arange(len(step)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    index = np.zeros((steps, capacity), np.int32)
-    index[step, place] = row
+def padded(sizes: np.ndarray, row: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows, so many for each step, as row numbers and mask of shape (steps, capacity)."""
     mask = np.arange(capacity)[None] < sizes[:, None]
+    index = np.zeros(mask.shape, np.int32)
+    index[mask] = row
     return np.where(mask, index, index[:, :1]), mask
 
 

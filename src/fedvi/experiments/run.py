@@ -29,7 +29,7 @@ from fedvi.privacy.events import NOT_PRIVATE, to_json
 from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.privacy.statement import SIMULATION
 
-MOMENTS = 10
+MOMENTS = 6
 """Moments of a run at which a client's epsilon is written down, closer together at first: accounting takes a while."""
 
 Outcome = dict[str, Any]

@@ -38,6 +38,7 @@ RESPONSE = 0.3
 """Seconds after which the progress bar moves and Ctrl-C is heard, unless a single update takes longer."""
 
 Measure = Callable[[Carry], Mapping[str, float]]
+_Scores = Callable[[Carry, GaussianFamily], Mapping[str, float]]
 
 
 def simulate(
@@ -96,15 +97,15 @@ def simulate(
         raise InputError("Expected communications, until, max_updates or privacy, got none: the run would never end.")
     scores = _scores(run, test, measure)
 
-    turns, state = run.turns(), _State.start(run)
+    turns, made, state = run.turns(), list[PlannedTurn](), _State.start(run)
     if resume is None:
         state = state.with_record(scores)
     else:
         state = _resumed(run, resume)
         if state.communications > total:
             raise InputError(f"The saved run has {state.communications} communications, more than {total:g}.")
-        for turn in itertools.islice(turns, state.communications):
-            state = dataclasses.replace(state, time=turn.time)
+        made += itertools.islice(turns, state.communications)
+        state = dataclasses.replace(state, time=made[-1].time if made else 0.0)
     if communications is not None:
         turns = itertools.islice(turns, communications - state.communications)
     if until is not None:
@@ -115,6 +116,7 @@ def simulate(
         with progress_bar(progress, None if math.isinf(total) else total, state.communications) as show:
             while block := _next(turns, min(pace, run.block_capacity, every - state.communications % every)):
                 began = perf_counter()
+                made += block
                 state, refused = _advance(run, state, block)
                 if refused is not None:
                     turn, verdict = refused
@@ -125,11 +127,11 @@ def simulate(
                 show(state.communications)
                 if stop is not None and stop():
                     raise KeyboardInterrupt
-        return _result(run, state, state.with_record(scores).records)
+        return _result(run, state, made, state.with_record(scores).records)
     except KeyboardInterrupt:
-        raise SimulationInterrupted(_result(run, state, state.records)) from None
+        raise SimulationInterrupted(_result(run, state, made, state.records)) from None
     except Exception as error:
-        error.result = _result(run, state, state.records)  # type: ignore[attr-defined]
+        error.result = _result(run, state, made, state.records)  # type: ignore[attr-defined]
         raise
 
 
@@ -156,7 +158,7 @@ class _State:
         communications = self.communications + len(block)
         return dataclasses.replace(self, carry=carry, communications=communications, time=block[-1].time)
 
-    def with_record(self, scores: Measure) -> _State:
+    def with_record(self, scores: _Scores) -> _State:
         """Measure, unless that was just done."""
         if self.records and self.records[-1]["communications"] == self.communications:
             return self
@@ -166,7 +168,7 @@ class _State:
             "time": self.time,
             "repairs": int(repairs),
             "change": float(change),
-            **scores(self.carry),
+            **scores(self.carry, q),
         }
         return dataclasses.replace(self, measured=q, records=(*self.records, record))
 
@@ -180,7 +182,7 @@ def _resumed(run: Run, resume: Checkpoint | str | os.PathLike[str]) -> _State:
     return _State(carry, measured, saved.communications, 0.0, saved.records)
 
 
-def _scores(run: Run, test: Table | None, measure: Measure | None) -> Measure:
+def _scores(run: Run, test: Table | None, measure: Measure | None) -> _Scores:
     rows = None
     if test is not None:
         x, y = check_table(test, run.model, "the test set")
@@ -189,8 +191,8 @@ def _scores(run: Run, test: Table | None, measure: Measure | None) -> Measure:
             raise InputError(f"Expected columns of x and y as in the clients {expected} in the test set, got {got}.")
         rows = jnp.asarray(x), jnp.asarray(y)
 
-    def scores(carry: Carry) -> dict[str, float]:
-        predicted = {} if rows is None else score(run.model, carry.server.posterior, *rows)
+    def scores(carry: Carry, q: GaussianFamily) -> dict[str, float]:
+        predicted = {} if rows is None else score(run.model, q, *rows)
         return {**predicted, **({} if measure is None else {name: float(v) for name, v in measure(carry).items()})}
 
     return scores
@@ -214,11 +216,11 @@ def _next(turns: Iterator[PlannedTurn], count: float) -> list[PlannedTurn]:
     return list(itertools.islice(turns, int(count)))
 
 
-def _result(run: Run, state: _State, records: tuple[Record, ...]) -> Result:
+def _result(run: Run, state: _State, turns: Sequence[PlannedTurn], records: tuple[Record, ...]) -> Result:
     clients = jax.tree.map(np.asarray, state.carry.clients)
     return Result(
         posterior=state.carry.server.posterior,
-        history=History(records, tuple(itertools.islice(run.turns(), state.communications)), run.spending),
+        history=History(records, tuple(turns[: state.communications]), run.spending),
         clients={name: take(clients, index) for index, name in enumerate(run.names)},
         checkpoint=Checkpoint.of(state.communications, (state.carry, state.measured), state.records, run.settings),
     )

@@ -7,6 +7,7 @@ a whole number, found before the run.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Hashable, Mapping, Sequence
 
 from fedvi.checks import instance
@@ -68,16 +69,23 @@ def arrange_spending(
 
     most: how many updates each client makes at most. None for the spending if nothing is private and nothing was asked.
     """
-    budgets = None if privacy is None else _one_per_client(names, privacy)
-    if budgets is not None:
-        budgets = [budget.fixed(rows, algorithm.unit) for budget, rows in zip(budgets, sizes, strict=True)]
+
+    @functools.cache  # of thousands of clients, many are alike
+    def fixed(budget: Budget, rows: int) -> Budget:
+        return budget.fixed(rows, algorithm.unit)
+
+    @functools.cache
+    def arranged(limit: Budget | None, rows: int, updates: float) -> tuple[Algorithm, Hashable]:
+        own = calibrated(algorithm, limit, rows, updates)
+        return own, own.event(rows)
+
+    budgets = None if privacy is None else list(map(fixed, _one_per_client(names, privacy), sizes))
     limits: list[Budget] | list[None] = budgets or [None] * len(names)
-    algorithms = tuple(calibrated(algorithm, *limit) for limit in zip(limits, sizes, most, strict=True))
-    events = tuple(own.event(rows) for own, rows in zip(algorithms, sizes, strict=True))
+    algorithms, events = zip(*map(arranged, limits, sizes, most), strict=True)
     if budgets is None:
         if NOT_PRIVATE in events or algorithm.unit != EXAMPLE:
             return algorithms, None
-        budgets = [Budget(1.0).fixed(rows, algorithm.unit) for rows in sizes]
+        budgets = [fixed(Budget(1.0), rows) for rows in sizes]
     caveats = {algorithm.solver.mechanism.caveat, *(budget.caveat for budget in budgets)} - {""}
     limited = privacy is not None
     return algorithms, Spending(names, events, tuple(budgets), algorithm.unit, limited, tuple(sorted(caveats)))

@@ -82,7 +82,7 @@ def draw(
     released = 0 if algorithm.client_level is None else algorithm.unit_factor(prior).size
 
     def normals(*shape: int) -> Any:
-        return rng.standard_normal(shape).astype(dtype)
+        return rng.standard_normal(shape).astype(dtype) if all(shape) else np.zeros(shape, dtype)
 
     scale = np.asarray(rows / mechanism.batch_size(rows), dtype)
     model_noise = normals(steps, *model.noise_shape(prior.dim))

@@ -79,7 +79,9 @@ def fixed_size(
     for batch in batches:
         batch[:size] = rng.choice(rows, size, replace=False, shuffle=False)
     batches[:, size:] = batches[:, :1]
-    return batches, np.broadcast_to(np.arange(capacity) < size, batches.shape)
+    mask = np.zeros(batches.shape, bool)
+    mask[:, :size] = True
+    return batches, mask
 
 
 @functools.lru_cache(maxsize=4096)

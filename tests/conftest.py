@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # processes of one test run share compiled code, with nobody else
+    kept = tempfile.TemporaryDirectory(prefix="fedvi-tests-", ignore_cleanup_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = kept.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import jax
 import pytest

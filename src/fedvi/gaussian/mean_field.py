@@ -64,7 +64,7 @@ class MeanFieldCoordinates:
 
     def rows_at_once(self, columns: int) -> int:
         """Return how many rows are best projected together: what is made of them should stay in a core's cache."""
-        return max(1, min(8, 1024 // columns))
+        return max(4, min(8, 65_536 // columns))
 
     def projection(self, x: Float[Array, "n d"]) -> MeanFieldProjection:
         """Return the distribution of `w'x` for every row of x, with its derivatives."""

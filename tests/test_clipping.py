@@ -258,3 +258,22 @@ def test_one_row_less_does_not_move_what_others_contribute(nodes: int, spread: f
                 np.asarray(a, float) - np.asarray(b, float) for a, b in zip(*map(jax.tree.leaves, both), strict=True)
             ]
             assert np.linalg.norm(moved) <= 1.5
+
+
+@pytest.mark.parametrize(("feature", "log_variance"), [(1e-77, 299.0), (1e-79, 299.0), (1e-70, 250.0), (1e9, -360.0)])
+def test_squares_that_vanish_before_their_product_hide_no_gradient(feature: float, log_variance: float) -> None:
+    with jax.enable_x64(True):
+        q = Gaussian.standard(1).coordinates()
+        q = type(q)(jnp.zeros(1), jnp.full(1, log_variance))
+        x, y = jnp.full((1, 1), feature), jnp.zeros(1)
+        summed = LinearRegression(1e-300).clipped_gradient(q, x, y, jnp.ones(1), jnp.zeros(0), jnp.asarray(1e-30))
+        assert np.linalg.norm(flat(summed)) <= 1e-30
+
+
+@pytest.mark.parametrize("count", [0.0, 1.0])
+def test_with_an_infinite_offset_no_row_counts(count: float) -> None:
+    """Whether a batch has rows or not: the sum is zero in both cases."""
+    q, (x, y, mask) = coordinates("mean-field"), rows()
+    offset = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.inf), q)
+    summed = LogisticRegression().clipped_gradient(q, x, y, count * mask, jnp.zeros(0), jnp.float32(1.0), offset)
+    assert not np.any(flat(summed))

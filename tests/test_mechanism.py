@@ -106,6 +106,14 @@ def test_a_batch_beyond_its_room_is_cut_to_a_random_subset() -> None:
     assert chisquare(counts).pvalue > 1e-4  # no row is favoured by its place
 
 
+@pytest.mark.parametrize("overflow", [0.9999999, 1.0])
+def test_a_batch_always_has_room_for_one_row(overflow: float) -> None:
+    mechanism = PoissonGaussian(fraction=0.0, minimum=1, overflow=overflow)
+    assert mechanism.capacity(10) == 1
+    index, _ = mechanism.draw(np.random.default_rng(0), 10, 5, 1)
+    assert index.shape == (5, 1)
+
+
 def test_sampling_rate_and_scale_are_public() -> None:
     algorithm = PVI(GradientSteps(5, 0.5, PoissonGaussian()))
     drawn = [

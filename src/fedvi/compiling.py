@@ -18,13 +18,17 @@ EXTRA = "--xla_backend_extra_options="
 
 
 def compile_loops_whole() -> None:
-    """Raise XLA's limit for compiling a loop to one function, unless XLA_FLAGS already says something about it."""
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    if any(OPTION in flag for flag in flags):
+    """Raise XLA's limit for compiling a loop to one function, unless XLA_FLAGS already says something about it.
+
+    XLA_FLAGS with quotes, or with the name of a file, stays as it is.
+    """
+    text = os.environ.get("XLA_FLAGS", "")
+    flags = text.split()
+    if OPTION in text or "'" in text or '"' in text or not all(flag.startswith("--") for flag in flags):
         return
-    given = [flag.removeprefix(EXTRA) for flag in flags if flag.startswith(EXTRA)]
-    others = [flag for flag in flags if not flag.startswith(EXTRA)]
-    os.environ["XLA_FLAGS"] = " ".join([*others, EXTRA + ",".join([*given, f"{OPTION}={LIMIT}"])])
+    ours = f"{OPTION}={LIMIT}"
+    extended = [f"{flag},{ours}" if flag.startswith(EXTRA) else flag for flag in flags]
+    os.environ["XLA_FLAGS"] = " ".join(extended if extended != flags else [*flags, EXTRA + ours])
 
 
 def cache_compilations() -> None:
@@ -33,14 +37,23 @@ def cache_compilations() -> None:
     JAX_COMPILATION_CACHE_DIR, if set, says where instead; JAX_ENABLE_COMPILATION_CACHE=false switches it off. A whole
     `fedvi reproduce` leaves less than 1 MB.
     """
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_directory()))
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ and (directory := cache_directory()) is not None:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(directory)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 
-def cache_directory() -> Path:
-    """Return where compiled code is kept: apart for each kind of processor, since homes may be shared."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "fedvi" / f"compiled-{_processor()}"
+def cache_directory() -> Path | None:
+    """Return where compiled code is kept: apart for each kind of processor, since homes may be shared.
+
+    None where there is no home, or nothing can be written to it.
+    """
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    directory = base / "fedvi" / f"compiled-{_processor()}"
+    there = next((path for path in (directory, *directory.parents) if os.path.exists(path)), None)
+    return directory if there is not None and os.access(there, os.W_OK) else None
 
 
 def _processor() -> str:

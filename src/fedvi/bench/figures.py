@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 OWN, OTHERS, FLOOR = KNOWN["fedvi"].colour, "#9AA5B1", "#4A4A4A"
 COSTS = {
-    "seconds": ("time per communication or step, seconds", KNOWN["fedvi"], 0),
-    "setup_s": ("set-up, seconds", KNOWN["dp-pvi-strict"], 7),
-    "memory_mb": ("memory, GB", KNOWN["dp-pvi"], -7),
+    "seconds": ("time per communication or step, seconds", KNOWN["fedvi"]),
+    "setup_s": ("set-up, seconds", KNOWN["dp-pvi-strict"]),
+    "memory_mb": ("memory, GB", KNOWN["dp-pvi"]),
 }
-"""Label and look of every kind of cost, and by how many points its slope is written above the last marker."""
+"""Label and look of every kind of cost."""
+
+APART = 2.5
+"""Slopes are written this far apart, as a factor on the logarithmic axis."""
 
 
 def write_figures(results: dict[str, Any], directory: Path) -> list[Path]:
@@ -89,16 +92,19 @@ def _panel(axes: Axes, name: str, curve: dict[str, Any]) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     sizes = np.array([point["size"] for point in curve["points"]], float)
-    for cost, (label, look, above) in COSTS.items():
+    ends = []
+    for cost, (label, look) in COSTS.items():
         if cost not in curve["exponents"] and cost == "setup_s":
             continue  # where nothing is set up but the program itself
         unit = 1e-3 if cost == "memory_mb" else 1.0
         values = unit * np.array([point[cost] for point in curve["points"]])
         axes.plot(sizes, values, color=look.colour, marker=look.marker, markersize=5, label=label)
         if cost in curve["exponents"]:
-            slope = f" ^{curve['exponents'][cost]:.2f}"
-            place = (sizes[-1], values[-1])
-            axes.annotate(slope, place, (4, above), textcoords="offset points", va="center", color=look.colour)
+            ends.append((values[-1], f" ^{curve['exponents'][cost]:.2f}", look.colour))
+    height = 0.0
+    for value, slope, colour in sorted(ends):
+        height = max(value, APART * height)
+        axes.annotate(slope, (sizes[-1], height), (4, 0), textcoords="offset points", va="center", color=colour)
     axes.set(xscale="log", yscale="log", title=name, xlim=(sizes[0] / 2, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.45))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: _short(value))

@@ -60,6 +60,9 @@ def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | No
         except KeyboardInterrupt:
             _stop(pool, waiting, directory, finished)
             raise
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def cores() -> int:
@@ -120,8 +123,9 @@ def _stop(
     running = {future for future in waiting if not future.cancelled()}
     while running:
         done, running = wait(running, return_when=FIRST_COMPLETED)
-        with contextlib.suppress(KeyboardInterrupt, FedviError):
-            _take(done, waiting, directory, finished)
+        for future in done:
+            with contextlib.suppress(KeyboardInterrupt, FedviError):
+                _take({future}, waiting, directory, finished)
 
 
 @contextlib.contextmanager

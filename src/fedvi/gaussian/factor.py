@@ -71,6 +71,27 @@ class Factor(abc.ABC):
             raise ValueError(f"Cannot {verb} factors over {self.dim} and {other.dim} parameters.")
 
 
+class Projection(Protocol):
+    """Mean and variance of `w'x_i` for every row, and their derivatives in the coordinates of the Gaussian."""
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    rows: Float[Array, "n d"]
+
+    def squared_norms(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the squared norms of the derivatives of each row's mean, and of each row's variance.
+
+        The two derivatives must live on different coordinates. Privacy rests on these numbers: they are never smaller
+        than the truth by more than rounding, squares that vanish in floating point included.
+        """
+
+    def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> Any:
+        """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`; rows with zeros count nothing."""
+
+    def push_forward(self, direction: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return the derivatives of each row's mean and variance along a direction."""
+
+
 class Coordinates(Protocol):
     """Unconstrained coordinates of a proper Gaussian: what optimisers move. Gradients flow through every method."""
 
@@ -79,15 +100,11 @@ class Coordinates(Protocol):
     def natural(self) -> Any:
         """Return the same Gaussian in natural parameters."""
 
-    def project(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return mean and variance of `w'x` for every row of x."""
+    def projection(self, x: Float[Array, "n d"]) -> Projection:
+        """Return the distribution of `w'x` for every row of x, with its derivatives in these coordinates."""
 
-    def squared_gradient_norms(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the squared norms of the gradients of `project`: of each row's mean, and of each row's variance.
-
-        The two gradients must live on different coordinates. Privacy rests on these numbers: they are never smaller
-        than the truth by more than rounding, squares that vanish in floating point included.
-        """
+    def rows_at_once(self, columns: int) -> int:
+        """Return how many rows with so many columns are best projected together."""
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian (reparameterisation)."""

@@ -109,9 +109,9 @@ class CholeskyProjection:
         matters = (by_mean != 0) | (by_variance != 0)
         rows = jnp.where(matters[:, None], self.rows, 0)  # 0 * infinity would reach the sum
         _, pull = jax.vjp(lambda q: q.moments(rows), self.coordinates)
-        gradient: CholeskyCoordinates
         (gradient,) = pull((by_mean, by_variance))
-        return gradient
+        sound: CholeskyCoordinates = jax.tree.map(lambda leaf: jnp.where(jnp.any(matters), leaf, 0), gradient)
+        return sound
 
     def push_forward(self, direction: CholeskyCoordinates) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return the derivatives of every row's mean and variance along a direction."""

@@ -38,8 +38,10 @@ class MeanFieldProjection:
 
     def squared_norms(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return the squared norms of the derivatives of every row's mean and variance, with what may have vanished."""
-        least = self.rows.shape[1] * jnp.finfo(self.rows.dtype).tiny
-        return row_sums(self.squares) + least, self.squares**2 @ self.weight_variance**2 + least
+        tiny = jnp.finfo(self.rows.dtype).tiny
+        least = self.rows.shape[1] * tiny
+        weights = self.weight_variance**2 + tiny  # either square may vanish where their product does not
+        return row_sums(self.squares) + least, self.squares**2 @ weights + tiny * jnp.sum(weights) + least
 
     def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> MeanFieldCoordinates:
         """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""

@@ -138,7 +138,8 @@ class LinearPredictorModel(Model):
             summed: C = projection.pull_back(*slopes)
             if offset is None:
                 return summed
-            return jax.tree.map(lambda leaf, k: leaf - jnp.sum(weights) * k, summed, shift)
+            used = jnp.sum(weights)
+            return jax.tree.map(lambda leaf, k: leaf - jnp.where(used > 0, used * k, 0), summed, shift)
 
     def wide_slopes(self, q: Any, x: Array, y: Array, z: Array) -> tuple[Any, Array, Array]:
         """Return the projection of the rows, without entries that would overflow, and slopes, all in double precision.

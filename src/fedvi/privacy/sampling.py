@@ -91,4 +91,4 @@ def poisson_capacity(rows: int, rate: float, overflow: float) -> int:
 
     if rate == 1 or overflow == 0:
         return rows
-    return min(rows, int(binom.isf(overflow, rows + 1, rate)))
+    return max(1, min(rows, int(binom.isf(overflow, rows + 1, rate))))

@@ -399,12 +399,12 @@ def test_a_directory_that_is_there_is_not_overwritten(rows: Path, tmp_path: Path
 
 
 def long_config(rows: Path) -> dict[str, Any]:
-    """Return an experiment of two short runs and then two that take a second or two."""
+    """Return an experiment of two short runs and then two that take some seconds."""
     config = small_config(rows)
     del config["partition"]["skewed"]
     private, pvi = config["method"]["private"], config["method"]["pvi"]
     private["privacy"]["epsilon"] = 0.5
-    config["method"] = {"private": private, "pvi": pvi | {"communications": 5_000, "evaluate_every": 1_000}}
+    config["method"] = {"private": private, "pvi": pvi | {"communications": 15_000, "evaluate_every": 5_000}}
     return config
 
 

@@ -45,8 +45,8 @@ except Exception as error:
     sys.exit(" ".join(str(error).split()))
 """
 ADDRESS = re.compile(r"auto|(ray://)?(?P<host>[^/\s]+):(?P<port>[0-9]{1,5})")
-PATIENCE = 30.0
-"""Seconds in which a cluster has to answer; a port, in a sixth of them."""
+PATIENCE = 60.0
+"""Seconds in which a cluster has to answer, which on a busy machine takes a while; a port, in a sixth of them."""
 
 
 def on_ray(address: str) -> RunAll:

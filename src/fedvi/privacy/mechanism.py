@@ -63,7 +63,8 @@ class Batch:
         Padding behind the last row that counts is never looked at: a batch costs what it holds, not its room.
         """
         at_once = min(at_once, self.mask.size)
-        rows, mask = (jnp.pad(array, (0, -array.size % at_once)) for array in (self.rows, self.mask))
+        missing = (0, -self.mask.size % at_once)
+        rows, mask = jnp.pad(self.rows, missing, mode="edge"), jnp.pad(self.mask, missing)  # no other client's rows
 
         def some(k: Any) -> S:
             number, counts = (jax.lax.dynamic_slice_in_dim(array, k * at_once, at_once) for array in (rows, mask))

@@ -154,14 +154,14 @@ def test_a_run_whose_worker_is_killed_is_made_again(cluster: Cluster, truth: Out
 def test_a_run_that_is_lost_for_good_is_named_and_the_others_are_kept(cluster: Cluster, tmp_path: Path) -> None:
     before = "from fedvi.experiments import ray_cluster; ray_cluster.RETRIES = 0"
     process = start("--out", tmp_path / "out", "--ray", cluster.address, "--workers", 1, before=before)
-    wait_for(lambda: cluster.processes("ray::fedvi even private seed 2"))
-    os.kill(cluster.processes("ray::fedvi even private seed 2")[0], signal.SIGKILL)
+    wait_for(lambda: cluster.processes(LONG_RUN))
+    os.kill(cluster.processes(LONG_RUN)[0], signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert errors.startswith("Error: Lost 'even private seed 2'")
+    assert errors.startswith("Error: Lost 'even pvi seed 1'")
     assert f"--resume --out {tmp_path / 'out'}" in errors
     assert len(errors.splitlines()) == 1
-    assert done(tmp_path / "out") == 1
+    assert done(tmp_path / "out") == 2
 
 
 def test_after_ctrl_c_the_sweep_goes_on_there_or_here(cluster: Cluster, truth: Outcome, tmp_path: Path) -> None:

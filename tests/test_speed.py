@@ -21,7 +21,7 @@ from fedvi.data import check_tables, lay_out
 from fedvi.data.clients import roomy
 from fedvi.experiments.config import RunSpec, Variant
 from fedvi.experiments.pool import arrange_jobs
-from fedvi.federation.block import run_block
+from fedvi.federation.block import run_blocks
 from fedvi.federation.randomness import UPDATE, restart, stream
 
 # Compilation
@@ -107,7 +107,7 @@ def test_federations_of_about_the_same_size_share_compiled_code() -> None:
 
     def run(sizes: list[int], seed: int, dim: int) -> int:
         simulate(logistic_tables(sizes, dim), LogisticRegression(), seed=seed, algorithm=algorithm, communications=3)
-        compiled: int = run_block._cache_size()  # type: ignore[attr-defined]
+        compiled: int = run_blocks._cache_size()  # type: ignore[attr-defined]
         return compiled
 
     before = run([300, 400, 20], 0, 7)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ReleaseRefused,
         ResumeError,
         SimulationInterrupted,
+        SimulationsFailed,
     )
     from fedvi.federation import (
         Asynchronous,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         Synchronous,
         Turn,
         simulate,
+        simulate_all,
     )
     from fedvi.gaussian import FullGaussian, Gaussian, NoisyGaussian
     from fedvi.local import (
@@ -126,6 +128,7 @@ __all__ = [
     "RoundRobin",
     "Schedule",
     "SimulationInterrupted",
+    "SimulationsFailed",
     "Synchronous",
     "Turn",
     "__version__",
@@ -133,6 +136,7 @@ __all__ = [
     "calibrate",
     "evaluate",
     "simulate",
+    "simulate_all",
 ]
 
 _HOMES = ("errors", "gaussian", "models", "privacy", "local", "metrics", "federation")

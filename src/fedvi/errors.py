@@ -9,6 +9,7 @@
     │   ├── NonFiniteRelease
     │   ├── OutOfSequence     replayed, reordered or skipped
     │   └── ImproperRelease   applying it would make the posterior improper
+    ├── SimulationsFailed     some of the runs made together went wrong; the others were made
     ├── ResumeError           a saved run does not belong to the run it should continue
     └── LedgerError           a privacy ledger could not do what was asked; nothing was drawn or computed
         ├── BudgetClosed      the update would spend more than was allowed
@@ -25,7 +26,8 @@ A message gives the name, the value and the remedy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedvi.federation.result import Result
@@ -72,6 +74,22 @@ class ImproperRelease(ReleaseRefused, ImproperError):
     """Applying the release would make the posterior improper."""
 
 
+class SimulationsFailed(FedviError):
+    """Some of the runs of `simulate_all` went wrong.
+
+    outcomes: for every run its result, or the error that ended it, which has a `result` too.
+    """
+
+    def __init__(self, outcomes: Sequence[Result | Exception]):
+        errors = {number: outcome for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
+        first = min(errors)
+        super().__init__(
+            f"{len(errors)} of {len(outcomes)} runs went wrong. Run {first}: {errors[first]} "
+            "The error's `outcomes` has what every run did."
+        )
+        self.outcomes = list(outcomes)
+
+
 class ResumeError(FedviError):
     """A saved run does not belong to the run that it should continue."""
 
@@ -105,11 +123,17 @@ class OtherData(LedgerError):
 
 
 class SimulationInterrupted(KeyboardInterrupt):
-    """Ctrl-C during `simulate`: nothing is lost, `result` holds what was done until then."""
+    """Ctrl-C during `simulate`: nothing is lost.
 
-    def __init__(self, result: Result):
+    result: what was done until then. outcomes: for every run of `simulate_all` the same, or the error that ended it.
+    """
+
+    def __init__(self, outcomes: Sequence[Result | Exception]):
+        results: list[Any] = [getattr(outcome, "result", outcome) for outcome in outcomes]
+        done = sum(result.checkpoint.communications for result in results)
         super().__init__(
-            f"Interrupted after {result.checkpoint.communications} communications; "
-            "continue with simulate(..., resume=interrupted.result.checkpoint)."
+            f"Interrupted after {done} communications; continue with resume=interrupted.result.checkpoint, "
+            "or the checkpoint of another of interrupted.outcomes."
         )
-        self.result = result
+        self.outcomes = list(outcomes)
+        self.result: Result = results[0]

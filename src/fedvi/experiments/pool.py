@@ -1,8 +1,8 @@
 """Many runs side by side: one process per core, finished runs written at once, Ctrl-C loses nothing.
 
 Workers are processes of their own, each with one thread for its numerics: runs are independent, and small. A job is a
-few runs that differ in their seeds alone: they share rows, compiled code and accounting. On Ctrl-C every worker writes
-a checkpoint of the run that it is in and stops; the next time the runs go on from there.
+few runs that differ in their seeds alone: they go through one compiled loop, and share rows and accounting. On Ctrl-C
+every worker writes a checkpoint of each run that it is in and stops; the next time the runs go on from there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from fedvi.errors import FedviError
 from fedvi.experiments.config import RunSpec
 from fedvi.experiments.directory import RunDirectory
-from fedvi.experiments.run import make_run
+from fedvi.experiments.run import make_runs
 
 ONE_THREAD = {
     "PJRT_NPROC": "1",
@@ -43,14 +43,15 @@ def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | No
     """
     workers = workers or cores()
     missing = [spec for spec in specs if not directory.is_done(spec)]
-    if workers == 1 or len(missing) <= 1:
-        for spec in missing:
-            runs = make_job(directory, (spec,))
+    jobs = arrange_jobs(missing, workers)
+    if workers == 1 or len(jobs) <= 1:
+        for job in jobs:
+            runs = make_job(directory, job)
             if not runs:
                 raise KeyboardInterrupt
-            finished(spec, runs[0])
+            for spec, run in zip(job, runs, strict=True):
+                finished(spec, run)
         return
-    jobs = arrange_jobs(missing, workers)
     with _pool(min(workers, len(jobs))) as pool:
         waiting: dict[Future[Any], Job] = {pool.submit(_work, directory, job): job for job in jobs}
         try:
@@ -81,15 +82,11 @@ def arrange_jobs(specs: Sequence[RunSpec], workers: int) -> list[Job]:
 
 
 def make_job(directory: RunDirectory, job: Job, stop: Callable[[], bool] | None = None) -> list[dict[str, Any]]:
-    """Make the runs of a job, write each to the directory, and return them; fewer if Ctrl-C or `stop` ended it."""
-    runs: list[dict[str, Any]] = []
-    for spec in job:
-        run = make_run(directory.config, spec, directory.checkpoint(spec), stop)
-        if run is None:
-            break
+    """Make the runs of a job, write each to the directory, and return them; none if Ctrl-C or `stop` ended it."""
+    runs = make_runs(directory.config, job, [directory.checkpoint(spec) for spec in job], stop)
+    for spec, run in zip(job, runs or [], strict=False):
         directory.save(spec, run)
-        runs.append(run)
-    return runs
+    return runs or []
 
 
 def _take(done: set[Future[Any]], waiting: dict[Future[Any], Job], directory: RunDirectory, finished: Finished) -> None:

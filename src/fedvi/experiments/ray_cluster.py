@@ -111,12 +111,13 @@ def _portable() -> Callable[[str, bytes, Any], tuple[str, Any]]:
         from fedvi.compiling import cache_compilations
 
         cache_compilations()
-        from fedvi.experiments.run import make_run
+        from fedvi.experiments.run import make_runs
         from fedvi.experiments.sources import Rows
 
         config, spec = pickle.loads(given)
         with tempfile.TemporaryDirectory() as folder:
-            return f"fedvi {version}", make_run(config, spec, Path(folder) / "checkpoint.npz", rows=Rows(*rows))
+            runs = make_runs(config, [spec], [Path(folder) / "checkpoint.npz"], rows=Rows(*rows))
+            return f"fedvi {version}", runs and runs[0]
 
     return work
 

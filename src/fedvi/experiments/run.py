@@ -1,4 +1,4 @@
-"""One run of an experiment, from its specification to plain values.
+"""Runs of an experiment, from their specifications to plain values.
 
 What comes out is all that tables, figures and pages are made of: how good the posterior was along the way, what every
 client spent when, and what was promised. It can be written as JSON.
@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,11 +19,12 @@ import numpy as np
 
 from fedvi import __version__
 from fedvi.data import Table, distribute
-from fedvi.errors import FedviError, SimulationInterrupted
+from fedvi.errors import FedviError, SimulationInterrupted, SimulationsFailed
 from fedvi.experiments.config import RunSpec, Variant
 from fedvi.experiments.kinds import build
 from fedvi.experiments.sources import Rows
-from fedvi.federation import Result, simulate
+from fedvi.federation import Result, simulate_all
+from fedvi.federation.simulate import Settings
 from fedvi.privacy import accounting
 from fedvi.privacy.events import NOT_PRIVATE, to_json
 from fedvi.privacy.published import FixedSizeGaussian
@@ -32,35 +33,93 @@ from fedvi.privacy.statement import SIMULATION
 MOMENTS = 6
 """Moments of a run at which a client's epsilon is written down, closer together at first: accounting takes a while."""
 
+LIMITS = ("communications", "until", "max_updates", "evaluate_every")
+
 Outcome = dict[str, Any]
 
 
-def make_run(
+def make_runs(
     config: dict[str, Any],
-    spec: RunSpec,
-    checkpoint: Path,
+    specs: Sequence[RunSpec],
+    checkpoints: Sequence[Path],
     stop: Callable[[], bool] | None = None,
     rows: Rows | None = None,
-) -> Outcome | None:
-    """Make one run, or None if Ctrl-C or `stop` ended it; then `checkpoint` holds what was done, for the next call.
+) -> list[Outcome] | None:
+    """Make runs that differ in their seeds alone, together, or return None if Ctrl-C or `stop` ended them.
 
+    checkpoints: a path for each; after an interruption it holds what was done, for the next call.
     rows: those of the experiment, for a machine that need not have them; None to load them.
     A run that goes wrong, because its steps diverge for example, comes back with the key `error`.
     """
-    table, began = spec.method.table, perf_counter()
+    method, partition, began = specs[0].method, specs[0].partition, perf_counter()
     if rows is None:
-        rows, clients = load_clients(json.dumps(config["data"]), json.dumps(spec.partition.table))
+        rows, clients = load_clients(json.dumps(config["data"]), json.dumps(partition.table))
     else:
-        clients = _distribute(rows, spec.partition.table)
+        clients = _distribute(rows, partition.table)
     model = build("model", config["model"], "model")
     dim = model.dim(rows.train[0])
     objects = {
-        role: build(role, table[role], f"method.{spec.method.base}.{role}")
+        role: build(role, method.table[role], f"method.{method.base}.{role}")
         for role in ("algorithm", "schedule", "privacy")
-        if role in table
+        if role in method.table
     }
-    limits = {key: table[key] for key in ("communications", "until", "max_updates", "evaluate_every") if key in table}
-    about = {
+    limits = {key: method.table[key] for key in LIMITS if key in method.table}
+    own: list[Settings] = [
+        {"seed": spec.seed, "resume": path if path.exists() else None}
+        for spec, path in zip(specs, checkpoints, strict=True)
+    ]
+    outcomes: Sequence[Result | Exception]
+    try:
+        outcomes = simulate_all(
+            clients,
+            model,
+            own,
+            prior=build("prior", config.get("prior", "Gaussian"), "prior").over(dim),
+            test=rows.test,
+            progress=False,
+            stop=stop,
+            **objects,
+            **limits,
+        )
+    except SimulationInterrupted as interrupted:
+        for outcome, path in zip(interrupted.outcomes, checkpoints, strict=True):
+            if isinstance(outcome, Result):
+                outcome.checkpoint.save(path)
+        return None
+    except SimulationsFailed as failed:
+        outcomes = failed.outcomes
+    except FedviError as error:  # before anything was run
+        if len(specs) > 1:
+            return _one_by_one(config, specs, checkpoints, stop, rows)
+        outcomes = [error]
+    sizes = {name: len(y) for name, (_, y) in clients.items()}
+    seconds = (perf_counter() - began) / len(specs)
+    return [
+        {**_about(config, spec), **_plain(outcome, sizes, objects["algorithm"]), "seconds": seconds}
+        for spec, outcome in zip(specs, outcomes, strict=True)
+    ]
+
+
+def _one_by_one(
+    config: dict[str, Any],
+    specs: Sequence[RunSpec],
+    checkpoints: Sequence[Path],
+    stop: Callable[[], bool] | None,
+    rows: Rows,
+) -> list[Outcome] | None:
+    """Make runs of which one cannot even begin, because its checkpoint is damaged for example."""
+    runs: list[Outcome] = []
+    for spec, path in zip(specs, checkpoints, strict=True):
+        alone = make_runs(config, [spec], [path], stop, rows)
+        if alone is None:
+            return None
+        runs += alone
+    return runs
+
+
+def _about(config: dict[str, Any], spec: RunSpec) -> Outcome:
+    table = spec.method.table
+    return {
         "partition": spec.partition.name,
         "partition_settings": _settings(spec.partition),
         "method": spec.method.name,
@@ -72,34 +131,21 @@ def make_run(
         "settings": settings_digest(config, spec),
         "version": __version__,
     }
-    try:
-        result = simulate(
-            clients,
-            model,
-            seed=spec.seed,
-            prior=build("prior", config.get("prior", "Gaussian"), "prior").over(dim),
-            test=rows.test,
-            resume=checkpoint if checkpoint.exists() else None,
-            progress=False,
-            stop=stop,
-            **objects,
-            **limits,
-        )
-    except SimulationInterrupted as interrupted:
-        interrupted.result.checkpoint.save(checkpoint)
-        return None
-    except FedviError as error:
-        return {**about, "error": str(error), "seconds": perf_counter() - began}
-    records = [_percent(record) for record in result.history.records]
-    sizes = {name: len(y) for name, (_, y) in clients.items()}
+
+
+def _plain(outcome: Result | Exception, sizes: dict[str, int], algorithm: Any) -> Outcome:
+    """Return what became of a run as plain values."""
+    if isinstance(outcome, FedviError):
+        return {"error": str(outcome)}
+    if isinstance(outcome, Exception):
+        raise outcome
+    records = [_percent(record) for record in outcome.history.records]
     return {
-        **about,
         "final": records[-1],
         "records": records,
-        "communications": result.checkpoint.communications,
-        "updates": {name: int(state.sequence) for name, state in result.clients.items()},
-        **_privacy(result, sizes, objects["algorithm"]),
-        "seconds": perf_counter() - began,
+        "communications": outcome.checkpoint.communications,
+        "updates": {name: int(state.sequence) for name, state in outcome.clients.items()},
+        **_privacy(outcome, sizes, algorithm),
     }
 
 

@@ -11,7 +11,7 @@ from fedvi.federation.schedule import (
     Turn,
 )
 from fedvi.federation.server import Coordinator, ServerState, init_server, server_step
-from fedvi.federation.simulate import simulate
+from fedvi.federation.simulate import simulate, simulate_all
 
 __all__ = [
     "Asynchronous",
@@ -29,4 +29,5 @@ __all__ = [
     "init_server",
     "server_step",
     "simulate",
+    "simulate_all",
 ]

@@ -2,7 +2,7 @@
 
 `run_block` plays a block of planned turns: client step, server step, next turn. It is the only place where the
 simulation calls the two steps. Everything about a turn is data (client number, slots, draws), so one compilation
-serves every schedule and every client; the number of turns is data too.
+serves every schedule and every client; the number of turns is data too. `run_blocks` does so for several runs.
 """
 
 from __future__ import annotations
@@ -44,6 +44,20 @@ class Turns:
     save: Int[Array, " turns"]
 
 
+@pytree
+class Block:
+    """Turns of a run with all that they need but model and rows; there may be room for more than `count`.
+
+    algorithms: stacked over clients. draws: stacked over turns.
+    """
+
+    algorithms: Algorithm
+    public: Public
+    turns: Turns
+    draws: Draws
+    count: Int[Array, ""]
+
+
 @functools.partial(jax.jit, static_argnames="clients")
 def init_carry(algorithm: Algorithm, prior: GaussianFamily, clients: int) -> Carry:
     """Return the state before the first turn."""
@@ -56,37 +70,44 @@ def init_carry(algorithm: Algorithm, prior: GaussianFamily, clients: int) -> Car
 
 
 @jax.jit
-def look(carry: Carry, before: GaussianFamily) -> tuple[GaussianFamily, Array, Array]:
-    """Return q, how far it is from an earlier one in nats, and how many negative precisions were repaired so far."""
+def look(carry: Carry, run: Int[Array, ""], before: GaussianFamily) -> tuple[GaussianFamily, Array, Array]:
+    """Return a run's q, how far it is from an earlier one in nats, and how many precisions were repaired so far."""
+    carry = take(carry, run)
     q: GaussianFamily = carry.server.posterior
     return q, q.kl(before), jnp.sum(carry.clients.repairs)
 
 
 @jax.jit
-def run_block(
-    algorithms: Algorithm,
-    model: Model,
-    public: Public,
-    data: Clients,
-    carry: Carry,
-    turns: Turns,
-    draws: Draws,
-    count: Int[Array, ""],
-) -> tuple[Carry, Int[Array, " turns"]]:
-    """Play the first `count` turns; return the new state and what became of every update.
+def run_blocks(
+    model: Model, data: Clients, carry: Carry, blocks: Block, runs: Int[Array, ""]
+) -> tuple[Carry, Int[Array, "runs turns"]]:
+    """Play a block of each of several runs, which share model and rows; the rest is stacked over runs.
 
-    algorithms: stacked over clients.
+    runs: how many there are. As a number, so that XLA does not write the loop out, which takes long to compile.
     """
+
+    def play(run: Int[Array, ""], so_far: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        carry, verdicts = so_far
+        after, verdict = run_block(model, data, take(carry, run), take(blocks, run))
+        return put(carry, run, after), verdicts.at[run].set(verdict)
+
+    start: Any = (carry, jnp.zeros_like(blocks.turns.client))
+    played: tuple[Carry, Array] = jax.lax.fori_loop(0, runs, play, start)
+    return played
+
+
+def run_block(model: Model, data: Clients, carry: Carry, block: Block) -> tuple[Carry, Int[Array, " turns"]]:
+    """Play the turns of a block; return the new state and what became of every update."""
 
     def play(k: Int[Array, ""], so_far: tuple[Carry, Array]) -> tuple[Carry, Array]:
         carry, verdicts = so_far
-        turn: Turns = take(turns, k)
-        algorithm: Algorithm = take(algorithms, turn.client)
+        turn: Turns = take(block.turns, k)
+        algorithm: Algorithm = take(block.algorithms, turn.client)
         state: ClientState = take(carry.clients, turn.client)
         q = take(carry.snapshots, turn.source)
         site = data.site(turn.client)
-        problem = algorithm.problem(public, q, state.factor, site.size)
-        new, release = client_step(algorithm, model, public, q, state, site, take(draws, k))
+        problem = algorithm.problem(block.public, q, state.factor, site.size)
+        new, release = client_step(algorithm, model, block.public, q, state, site, take(block.draws, k))
         server, verdict = server_step(carry.server, turn.client, release)
         verdict = jnp.where(problem.is_proper(), verdict, jnp.int32(Verdict.IMPROPER_CAVITY))
         carry = Carry(
@@ -96,6 +117,6 @@ def run_block(
         )
         return carry, verdicts.at[k].set(verdict)
 
-    start: Any = (carry, jnp.zeros_like(turns.client))
-    played: tuple[Carry, Array] = jax.lax.fori_loop(0, count, play, start)
+    start: Any = (carry, jnp.zeros_like(block.turns.client))
+    played: tuple[Carry, Array] = jax.lax.fori_loop(0, block.count, play, start)
     return played

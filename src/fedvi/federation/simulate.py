@@ -1,44 +1,35 @@
-"""`simulate`: a whole federation in one process.
+"""`simulate`: a whole federation in one process; `simulate_all`: many of them, seeds and settings in one compiled loop.
 
-Clients, server, algorithm and schedule are the real ones. The loop here only takes turns from the schedule, plays them
-in compiled blocks (`fedvi.federation.run`) and measures between blocks.
+Clients, server, algorithm and schedule are the real ones. The loop (`fedvi.federation.loop`) only takes turns from the
+schedule, plays them in compiled blocks and measures between blocks.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from time import perf_counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedvi.checks import in_range, whole
 from fedvi.data import Table, check_table
-from fedvi.errors import InputError, SimulationInterrupted
-from fedvi.federation.block import Carry, look
+from fedvi.errors import InputError, SimulationInterrupted, SimulationsFailed
+from fedvi.federation.loop import Loop, Measure, Outcome, Progress, Score, Simulation
 from fedvi.federation.plan import PlannedTurn
 from fedvi.federation.progress import progress_bar
-from fedvi.federation.result import Checkpoint, History, Record, Result
+from fedvi.federation.result import Checkpoint, Result
 from fedvi.federation.run import Run
 from fedvi.federation.schedule import Asynchronous, Schedule
-from fedvi.federation.server import Verdict, raise_unless_accepted
+from fedvi.federation.sites import Sites, lay_out_sites
 from fedvi.federation.spending import Budgets
+from fedvi.federation.together import kind_of
 from fedvi.gaussian import GaussianFamily
 from fedvi.local import PVI, Algorithm
 from fedvi.metrics import score
 from fedvi.models import Model
-from fedvi.pytree import take
-
-RESPONSE = 0.3
-"""Seconds after which the progress bar moves and Ctrl-C is heard, unless a single update takes longer."""
-
-Measure = Callable[[Carry], Mapping[str, float]]
-_Scores = Callable[[Carry, GaussianFamily], Mapping[str, float]]
 
 
 def simulate(
@@ -83,144 +74,158 @@ def simulate(
     Whatever ends a run early has a `result` with everything that was done until then: Ctrl-C raises
     `SimulationInterrupted`, an update that goes wrong `ReleaseRefused` or `ImproperError`.
     """
-    whole("seed", seed, 0, 2**64 - 1)
-    for name, count in (("communications", communications), ("evaluate_every", evaluate_every)):
-        if count is not None:
-            whole(name, count, 1)
-    in_range("until", until, 0)
-    algorithm = PVI() if algorithm is None else algorithm
-    schedule = Asynchronous() if schedule is None else schedule
+    own: Settings = {
+        "seed": seed,
+        "prior": prior,
+        "algorithm": algorithm,
+        "schedule": schedule,
+        "communications": communications,
+        "until": until,
+        "max_updates": max_updates,
+        "privacy": privacy,
+        "resume": resume,
+    }
+    (outcome,) = _outcomes(clients, model, [own], test, evaluate_every, measure, progress, stop)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+class Settings(TypedDict, total=False):
+    """What runs that are made together may differ in; see `simulate`."""
+
+    seed: int
+    prior: GaussianFamily | None
+    algorithm: Algorithm | None
+    schedule: Schedule | None
+    communications: int | None
+    until: float | None
+    max_updates: int | Sequence[int] | None
+    privacy: Budgets | None
+    resume: Checkpoint | str | os.PathLike[str] | None
+
+
+def simulate_all(
+    clients: Mapping[str, Table] | Sequence[Table],
+    model: Model,
+    runs: Sequence[Settings],
+    *,
+    test: Table | None = None,
+    evaluate_every: int | None = None,
+    measure: Measure | None = None,
+    progress: bool | None = None,
+    stop: Callable[[], bool] | None = None,
+    **common: Unpack[Settings],
+) -> list[Result]:
+    """Run several federations of the same clients and return their results, each the same as from `simulate`.
+
+    runs: for every run, the arguments of `simulate` that are its own, such as `{"seed": 3}`. common: those of all.
+    The rows are laid out once, and runs whose settings differ in numbers only go through one compiled loop.
+
+    A run that goes wrong does not stop the others: `SimulationsFailed` comes at the end, and has the `outcomes` of all.
+    So has `SimulationInterrupted`, on Ctrl-C.
+    """
+    outcomes = _outcomes(
+        clients, model, [{**common, **own} for own in runs], test, evaluate_every, measure, progress, stop
+    )
+    results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
+    if len(results) < len(outcomes):
+        raise SimulationsFailed(outcomes)
+    return results
+
+
+def _outcomes(
+    clients: Mapping[str, Table] | Sequence[Table],
+    model: Model,
+    runs: Sequence[Settings],
+    test: Table | None,
+    evaluate_every: int | None,
+    measure: Measure | None,
+    progress: bool | None,
+    stop: Callable[[], bool] | None,
+) -> list[Outcome]:
+    if evaluate_every is not None:
+        whole("evaluate_every", evaluate_every, 1)
     every = math.inf if evaluate_every is None else evaluate_every
-    run = Run.prepare(clients, model, prior, algorithm, schedule, max_updates, privacy, seed, every)
+    algorithms = [PVI() if (given := own.get("algorithm")) is None else given for own in runs]
+    sites = lay_out_sites(clients, model, algorithms)
+    scored = _score(sites[0], model, test) if runs else None
+    simulations = [
+        _begin(own, algorithm, each, model, scored, measure)
+        for own, algorithm, each in zip(runs, algorithms, sites, strict=True)
+    ]
+    numbers: dict[Any, list[int]] = {}
+    for number, simulation in enumerate(simulations):
+        numbers.setdefault(kind_of(simulation.run), []).append(number)
+    loops = [Loop([simulations[number] for number in same], every) for same in numbers.values()]
+    order = [number for same in numbers.values() for number in same]
+
+    def outcomes() -> list[Outcome]:
+        by_number = dict(zip(order, (outcome for loop in loops for outcome in loop.results()), strict=True))
+        return [by_number[number] for number in range(len(runs))]
+
+    def done() -> int:
+        return sum(loop.communications for loop in loops)
+
+    total = sum(simulation.total for simulation in simulations)
+    try:
+        with progress_bar(progress, None if math.isinf(total) else total, done()) as show:
+
+            def between() -> None:
+                show(done())
+                if stop is not None and stop():
+                    raise KeyboardInterrupt
+
+            for loop in loops:
+                loop.go(between)
+        return outcomes()
+    except KeyboardInterrupt:
+        raise SimulationInterrupted(outcomes()) from None
+
+
+def _begin(
+    own: Settings, algorithm: Algorithm, sites: Sites, model: Model, scored: Score | None, measure: Measure | None
+) -> Simulation:
+    """Check the settings of a run and return it before its first turn, or where it was left."""
+    unknown = set(own) - set(Settings.__annotations__)
+    if unknown or "seed" not in own:
+        known = ", ".join(Settings.__annotations__)
+        raise InputError(f"Expected a seed for every run, and of its own at most {known}; got {', '.join(own)}.")
+    seed, communications, until, resume = own["seed"], own.get("communications"), own.get("until"), own.get("resume")
+    whole("seed", seed, 0, 2**64 - 1)
+    if communications is not None:
+        whole("communications", communications, 1)
+    in_range("until", until, 0)
+    schedule, prior, privacy = own.get("schedule"), own.get("prior"), own.get("privacy")
+    schedule = Asynchronous() if schedule is None else schedule
+    run = Run.prepare(sites, model, prior, algorithm, schedule, own.get("max_updates"), privacy, seed)
     total = min(sum(run.budgets), math.inf if communications is None else communications)
     if math.isinf(total) and until is None:
         raise InputError("Expected communications, until, max_updates or privacy, got none: the run would never end.")
-    scores = _scores(run, test, measure)
-
-    turns, made, state = run.turns(), list[PlannedTurn](), _State.start(run)
-    if resume is None:
-        state = state.with_record(scores)
-    else:
-        state = _resumed(run, resume)
-        if state.communications > total:
-            raise InputError(f"The saved run has {state.communications} communications, more than {total:g}.")
-        made += itertools.islice(turns, state.communications)
-        state = dataclasses.replace(state, time=made[-1].time if made else 0.0)
+    turns, made, carry = run.turns(), list[PlannedTurn](), run.init()
+    progress = Progress(run.public.prior)
+    if resume is not None:
+        if not isinstance(resume, Checkpoint | str | os.PathLike):
+            raise InputError(f"Expected resume to be a checkpoint or a path, got {type(resume).__name__}.")
+        saved = resume if isinstance(resume, Checkpoint) else Checkpoint.load(resume)
+        carry, measured = saved.restore((carry, progress.measured), run.settings)
+        if saved.communications > total:
+            raise InputError(f"The saved run has {saved.communications} communications, more than {total:g}.")
+        made = list(itertools.islice(turns, saved.communications))
+        progress = Progress(measured, records=saved.records).after(made)
     if communications is not None:
-        turns = itertools.islice(turns, communications - state.communications)
+        turns = itertools.islice(turns, communications - progress.communications)
     if until is not None:
         turns = itertools.takewhile(lambda turn: turn.time <= until, turns)
-
-    pace = 1.0  # turns per block, so that a block takes about RESPONSE seconds
-    try:
-        with progress_bar(progress, None if math.isinf(total) else total, state.communications) as show:
-            while block := _next(turns, min(pace, run.block_capacity, every - state.communications % every)):
-                began = perf_counter()
-                made += block
-                state, refused = _advance(run, state, block)
-                if refused is not None:
-                    turn, verdict = refused
-                    raise_unless_accepted(verdict, run.names[turn.client], turn.update, turn.update - 1)
-                pace = max(1.0, min(4 * pace, len(block) * RESPONSE / (perf_counter() - began)))
-                if state.communications % every == 0:
-                    state = state.with_record(scores)
-                show(state.communications)
-                if stop is not None and stop():
-                    raise KeyboardInterrupt
-        return _result(run, state, made, state.with_record(scores).records)
-    except KeyboardInterrupt:
-        raise SimulationInterrupted(_result(run, state, made, state.records)) from None
-    except Exception as error:
-        error.result = _result(run, state, made, state.records)  # type: ignore[attr-defined]
-        raise
+    return Simulation(run, carry, progress, turns, made, total, scored, measure)
 
 
-@dataclasses.dataclass(frozen=True)
-class _State:
-    """Where a simulation is: replaced as a whole, so that an interruption never sees half of it.
-
-    measured: the posterior at the last record.
-    """
-
-    carry: Carry
-    measured: GaussianFamily
-    communications: int = 0
-    time: float = 0.0
-    records: tuple[Record, ...] = ()
-
-    @classmethod
-    def start(cls, run: Run) -> _State:
-        """Return the state before the first turn."""
-        return cls(run.init(), run.public.prior)
-
-    def after(self, block: Sequence[PlannedTurn], carry: Carry) -> _State:
-        """Return the state after a block of turns."""
-        communications = self.communications + len(block)
-        return dataclasses.replace(self, carry=carry, communications=communications, time=block[-1].time)
-
-    def with_record(self, scores: _Scores) -> _State:
-        """Measure, unless that was just done."""
-        if self.records and self.records[-1]["communications"] == self.communications:
-            return self
-        q, change, repairs = look(self.carry, self.measured)
-        record: Record = {
-            "communications": self.communications,
-            "time": self.time,
-            "repairs": int(repairs),
-            "change": float(change),
-            **scores(self.carry, q),
-        }
-        return dataclasses.replace(self, measured=q, records=(*self.records, record))
-
-
-def _resumed(run: Run, resume: Checkpoint | str | os.PathLike[str]) -> _State:
-    if not isinstance(resume, Checkpoint | str | os.PathLike):
-        raise InputError(f"Expected resume to be a checkpoint or a path, got {type(resume).__name__}.")
-    saved = resume if isinstance(resume, Checkpoint) else Checkpoint.load(resume)
-    start = _State.start(run)
-    carry, measured = saved.restore((start.carry, start.measured), run.settings)
-    return _State(carry, measured, saved.communications, 0.0, saved.records)
-
-
-def _scores(run: Run, test: Table | None, measure: Measure | None) -> _Scores:
-    rows = None
-    if test is not None:
-        x, y = check_table(test, run.model, "the test set")
-        if x.shape[1:] != run.data.x.shape[1:] or y.shape[1:] != run.data.y.shape[1:]:
-            expected, got = (run.data.x.shape[1:], run.data.y.shape[1:]), (x.shape[1:], y.shape[1:])
-            raise InputError(f"Expected columns of x and y as in the clients {expected} in the test set, got {got}.")
-        rows = jnp.asarray(x), jnp.asarray(y)
-
-    def scores(carry: Carry, q: GaussianFamily) -> dict[str, float]:
-        predicted = {} if rows is None else score(run.model, q, *rows)
-        return {**predicted, **({} if measure is None else {name: float(v) for name, v in measure(carry).items()})}
-
-    return scores
-
-
-def _advance(
-    run: Run, state: _State, block: Sequence[PlannedTurn]
-) -> tuple[_State, tuple[PlannedTurn, Verdict] | None]:
-    """Play a block. If one of its updates is refused, return the state before that one, and what was wrong with it."""
-    carry, verdicts = run.play(state.carry, block)
-    wrong = [index for index, verdict in enumerate(verdicts) if verdict != Verdict.ACCEPTED]
-    if not wrong:
-        return state.after(block, carry), None
-    first = wrong[0]
-    if first > 0:
-        state = state.after(block[:first], run.play(state.carry, block[:first])[0])
-    return state, (block[first], verdicts[first])
-
-
-def _next(turns: Iterator[PlannedTurn], count: float) -> list[PlannedTurn]:
-    return list(itertools.islice(turns, int(count)))
-
-
-def _result(run: Run, state: _State, turns: Sequence[PlannedTurn], records: tuple[Record, ...]) -> Result:
-    clients = jax.tree.map(np.asarray, state.carry.clients)
-    return Result(
-        posterior=state.carry.server.posterior,
-        history=History(records, tuple(turns[: state.communications]), run.spending),
-        clients={name: take(clients, index) for index, name in enumerate(run.names)},
-        checkpoint=Checkpoint.of(state.communications, (state.carry, state.measured), state.records, run.settings),
-    )
+def _score(sites: Sites, model: Model, test: Table | None) -> Score | None:
+    if test is None:
+        return None
+    x, y = check_table(test, model, "the test set")
+    if x.shape[1:] != sites.data.x.shape[1:] or y.shape[1:] != sites.data.y.shape[1:]:
+        expected, got = (sites.data.x.shape[1:], sites.data.y.shape[1:]), (x.shape[1:], y.shape[1:])
+        raise InputError(f"Expected columns of x and y as in the clients {expected} in the test set, got {got}.")
+    rows = jnp.asarray(x), jnp.asarray(y)
+    return lambda q: score(model, q, *rows)

@@ -1,8 +1,11 @@
-"""Small data sets that many tests share."""
+"""Small data sets, and comparisons, that many tests share."""
 
 from __future__ import annotations
 
+import jax
 import numpy as np
+
+from fedvi import Result
 
 Tables = dict[str, tuple[np.ndarray, np.ndarray]]
 
@@ -43,3 +46,9 @@ def exact_posterior(tables: Tables, noise_variance: float = 1.0) -> tuple[np.nda
 def relative_error(value: object, truth: np.ndarray) -> float:
     """Return the largest difference, relative to the largest true entry."""
     return float(np.max(np.abs(np.asarray(value) - truth)) / np.max(np.abs(truth)))
+
+
+def same_bits(a: Result, b: Result) -> bool:
+    """Tell whether posterior and clients are the same to the last bit."""
+    leaves = zip(jax.tree.leaves((a.posterior, a.clients)), jax.tree.leaves((b.posterior, b.clients)), strict=True)
+    return all(np.asarray(s).tobytes() == np.asarray(t).tobytes() for s, t in leaves)

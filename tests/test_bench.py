@@ -134,17 +134,15 @@ def test_missing_libraries_are_left_out_with_a_remedy(quick_run: tuple[dict[str,
 
 def test_torch_computes_what_fedvi_computes() -> None:
     torch = pytest.importorskip("torch")
-    import jax
-
-    from fedvi.bench.contenders import many_updates
+    from fedvi import RoundRobin, simulate
     from fedvi.bench.peers_torch import TorchClient, closed_form, per_example, torch_draws
     from fedvi.bench.problem import one_site
     from fedvi.bench.steps import private_algorithm
-    from fedvi.local import init_client
 
     problem, algorithm = one_site(3, rows=500, features=7), private_algorithm()
     draws = problem.draws(algorithm, 3, seed=4)
-    ours = jax.jit(many_updates)(algorithm, problem, init_client(algorithm, problem.public.prior), draws).factor
+    same = {"seed": 4, "algorithm": algorithm, "schedule": RoundRobin(), "communications": 3}
+    ours: Any = simulate([problem.table], problem.model, **same).clients["client 0"].factor  # type: ignore[arg-type]
     assert np.max(np.abs(np.asarray(ours.precision))) > 0.1
     for clipped in (closed_form(), per_example()):
         client = TorchClient(problem, algorithm, clipped)

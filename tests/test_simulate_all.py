@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import numpy as np
 import pytest
 
-from federations import Tables, logistic_tables
+from federations import Tables, logistic_tables, same_bits
 from fedvi import (
     PVI,
     Budget,
@@ -47,9 +45,7 @@ def private(noise: float = 1.5, learning_rate: float = 0.3) -> PVI:
 
 
 def same(a: Result, b: Result) -> bool:
-    pairs = zip(jax.tree.leaves((a.posterior, a.clients)), jax.tree.leaves((b.posterior, b.clients)), strict=True)
-    equal = all(np.asarray(s).tobytes() == np.asarray(t).tobytes() for s, t in pairs)
-    return equal and a.history == b.history and a.checkpoint.settings == b.checkpoint.settings
+    return same_bits(a, b) and a.history == b.history and a.checkpoint.settings == b.checkpoint.settings
 
 
 def alone(tables: Tables, own: Sequence[dict[str, Any]], **common: Any) -> list[Result]:
@@ -161,6 +157,32 @@ def test_interrupted_runs_go_on_from_where_they_were(tables: Tables) -> None:
     again: Any = [{**each, "resume": checkpoint} for each, checkpoint in zip(own, done, strict=True)]
     resumed = simulate_all(tables, MODEL, again, communications=50, evaluate_every=10)
     assert all(map(same, resumed, alone(tables, own, communications=50, evaluate_every=10)))
+
+
+def test_an_error_that_concerns_all_runs_ends_them_and_keeps_what_was_done(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def out_of_memory(*given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise MemoryError("no room")
+        return run_blocks(*given)
+
+    monkeypatch.setattr("fedvi.federation.together.run_blocks", out_of_memory)
+    own: Any = [{"seed": 0}, {"seed": 1}]
+    with pytest.raises(MemoryError, match="no room") as failed:
+        simulate_all(tables, MODEL, own, communications=50)
+    error: Any = failed.value
+    done = [outcome.checkpoint.communications for outcome in error.outcomes]
+    assert done[0] == done[1] > 0
+    assert error.result.checkpoint.communications == done[0]
+    monkeypatch.undo()
+    again: Any = [{**each, "resume": left.checkpoint} for each, left in zip(own, error.outcomes, strict=True)]
+    resumed = simulate_all(tables, MODEL, again, communications=50)
+    assert all(map(same, resumed, alone(tables, own, communications=50)))
 
 
 def test_no_runs_are_no_results(tables: Tables) -> None:

@@ -84,7 +84,7 @@ def _federation(axis: str, size: int, seed: int, rounds: int, features: int) -> 
 def _steps(axis: str, size: int, seed: int, rounds: int) -> dict[str, Any]:
     """Time local steps of one site in turns with the bare products."""
     from fedvi import PVI, GradientSteps, PoissonGaussian
-    from fedvi.bench.contenders import bare_products, batched_updates, updates
+    from fedvi.bench.contenders import bare_products, updates
     from fedvi.bench.problem import BATCH, FEATURES, ROWS, one_site
     from fedvi.bench.timing import take_turns
 
@@ -95,10 +95,8 @@ def _steps(axis: str, size: int, seed: int, rounds: int) -> dict[str, Any]:
     began = process_time()
     problem = one_site(seed, rows, features)
     algorithm = PVI(GradientSteps(steps, 0.5, PoissonGaussian(fraction=0.0, minimum=batch)))
-    if axis == "seeds":
-        contender, seeds = batched_updates(problem, algorithm, seed, size, 1), size
-    else:
-        contender, seeds = updates(problem, algorithm, seed, 1), 1
+    seeds = size if axis == "seeds" else 1
+    contender = updates(problem, algorithm, seed, seeds, 1)
     set_up = process_time() - began
     first, again = (_seconds(contender.call) for _ in range(2))
     samples = take_turns({"floor": bare_products(batch, features, seed), "steps": contender}, rounds)
@@ -107,7 +105,7 @@ def _steps(axis: str, size: int, seed: int, rounds: int) -> dict[str, Any]:
         "over_blas": samples.ratio("steps", "floor"),
         "setup_s": set_up,
         "compile_s": first - again,
-        "data_bytes": problem.site.x.nbytes + problem.site.y.nbytes,
+        "data_bytes": sum(part.nbytes for part in problem.table),
     }
 
 

@@ -30,13 +30,13 @@ def opacus_steps(problem: OneSite, algorithm: PVI, seed: int, count: int) -> Con
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     mechanism: Any = algorithm.solver.mechanism
-    x = torch.tensor(np.asarray(problem.site.x))
-    labels = torch.tensor((np.asarray(problem.site.y) + 1) / 2)[:, None]
+    features, signs = problem.table
+    x, labels = torch.tensor(features), torch.tensor((signs + 1) / 2)[:, None]
     draws = problem.draws(algorithm, count, seed)
     pairs = zip(draws.rows.reshape(-1, draws.rows.shape[-1]), draws.mask.reshape(-1, draws.mask.shape[-1]), strict=True)
     batches = [torch.tensor(np.asarray(rows)[np.asarray(mask)], dtype=torch.int64) for rows, mask in pairs]
 
-    model: Any = GradSampleModule(torch.nn.Linear(problem.features, 1), loss_reduction="sum")
+    model: Any = GradSampleModule(torch.nn.Linear(x.shape[1], 1), loss_reduction="sum")
     optimizer = DPOptimizer(
         torch.optim.SGD(model.parameters(), lr=1e-3),
         noise_multiplier=float(mechanism.noise_multiplier),

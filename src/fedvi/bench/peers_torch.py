@@ -36,7 +36,7 @@ class TorchClient:
         mechanism: Any = solver.mechanism
         assert isinstance(mechanism, PoissonGaussian)
         torch.set_num_threads(1)
-        self.x, self.y = (torch.tensor(np.asarray(part)) for part in (problem.site.x, problem.site.y))
+        self.x, self.y = (torch.tensor(part) for part in problem.table)
         self.rate, self.damping = float(solver.learning_rate), float(algorithm.damping)
         self.clip, self.noise = float(mechanism.clip_norm), float(noise_given(mechanism.noise_multiplier))
         self.clipped = clipped or closed_form()

@@ -6,41 +6,45 @@ expected batch. Rows are made up: a step costs the same whatever they hold.
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedvi.data import Site
-from fedvi.gaussian import Gaussian
-from fedvi.local import Algorithm, Draws, Public, draw
+from fedvi.federation.run import Run
+from fedvi.federation.schedule import RoundRobin
+from fedvi.federation.sites import Sites, lay_out_sites
+from fedvi.local import PVI, Algorithm, Draws
 from fedvi.models import LogisticRegression
-from fedvi.pytree import pytree
 
 ROWS, FEATURES, BATCH, STEPS, SEEDS = 3907, 108, 79, 25, 5
 
 
-@pytree
+@dataclasses.dataclass(frozen=True, eq=False)
 class OneSite:
-    """A federation of one site: its rows, and what everybody knows."""
+    """A federation of one site."""
 
-    site: Site
-    public: Public
+    sites: Sites
     model: LogisticRegression
 
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return int(self.site.size)
+        return self.sites.sizes[0]
 
     @property
-    def features(self) -> int:
-        """Number of features."""
-        return int(self.site.x.shape[1])
+    def table(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows: features and labels."""
+        return np.asarray(self.sites.data.x)[: self.rows], np.asarray(self.sites.data.y)[: self.rows]
+
+    def run(self, algorithm: Algorithm, seed: int) -> Run:
+        """Return a run, as `simulate` prepares it."""
+        return Run.prepare(self.sites, self.model, None, algorithm, RoundRobin(), None, None, seed)
 
     def draws(self, algorithm: Algorithm, count: int, seed: int) -> Draws:
-        """Return the randomness of `count` updates, stacked."""
-        rng = np.random.default_rng(seed)
-        drawn = [draw(algorithm, self.model, self.public.prior, self.rows, rng) for _ in range(count)]
+        """Return the randomness of the first `count` updates of a run, stacked."""
+        run = self.run(algorithm, seed)
+        drawn = [run.draw(0, update) for update in range(1, count + 1)]
         stacked: Draws = jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
         return stacked
 
@@ -57,7 +61,6 @@ def table(rows: int, features: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def one_site(seed: int, rows: int = ROWS, features: int = FEATURES) -> OneSite:
     """Return the problem, made up from a seed."""
-    x, y = table(rows, features, seed)
-    site = Site(jnp.asarray(x), jnp.asarray(y), jnp.int32(0), jnp.int32(rows))
-    public = Public(Gaussian.standard(features), jnp.float32(1), jnp.float32(rows))
-    return OneSite(site, public, LogisticRegression())
+    model = LogisticRegression()
+    (sites,) = lay_out_sites([table(rows, features, seed)], model, [PVI()])
+    return OneSite(sites, model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from fedvi.bench.contenders import bare_products, batched_updates, updates
+from fedvi.bench.contenders import bare_products, updates
 from fedvi.bench.machine import peak_memory_mb
 from fedvi.bench.problem import BATCH, FEATURES, SEEDS, STEPS, OneSite, one_site
 from fedvi.bench.timing import Contender, Samples, take_turns
@@ -68,7 +68,7 @@ def _own(problem: OneSite, seed: int) -> dict[str, Contender]:
     return {
         FLOOR: bare_products(BATCH, FEATURES, seed),
         PRIVATE: updates(problem, private_algorithm(), seed),
-        BATCHED: batched_updates(problem, private_algorithm(), seed, SEEDS, 2),
+        BATCHED: updates(problem, private_algorithm(), seed, SEEDS, 2),
         PLAIN: updates(problem, PVI(GradientSteps(STEPS, 0.5, Minibatch(minimum=BATCH))), seed),
         PUBLISHED: updates(problem, PVI(GradientSteps(STEPS, 0.5, FixedSizeGaussian())), seed),
     }

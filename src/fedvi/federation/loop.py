@@ -95,8 +95,7 @@ class Loop:
         """Play all runs to their ends; `between` is called after every block."""
         for number in self._running():
             with self._ends_by_errors(number):
-                if not self._state.progress[number].records:
-                    self._measure(number)
+                self._measure_if_due(number)
         pace = 1.0  # turns per block, so that a block takes about RESPONSE seconds
         while running := self._running():
             blocks: list[list[PlannedTurn]] = [[] for _ in self._simulations]
@@ -119,14 +118,13 @@ class Loop:
         return [number for number in range(len(self._simulations)) if number not in self.outcomes]
 
     @contextlib.contextmanager
-    def _ends_by_errors(self, *numbers: int) -> Iterator[None]:
-        """An error ends these runs, and tells what they had done; the others go on."""
+    def _ends_by_errors(self, number: int) -> Iterator[None]:
+        """An error ends this run, and tells what it had done; the others go on."""
         try:
             yield
         except Exception as error:
-            for number in numbers:
-                error.result = self._result(number)  # type: ignore[attr-defined]
-                self.outcomes[number] = error
+            error.result = self._result(number)  # type: ignore[attr-defined]
+            self.outcomes[number] = error
 
     def _next(self, number: int, pace: float) -> list[PlannedTurn]:
         simulation, done = self._simulations[number], self._state.progress[number].communications
@@ -138,31 +136,34 @@ class Loop:
 
     def _play(self, blocks: list[list[PlannedTurn]]) -> None:
         """Play blocks. A run with an update that is refused ends before it."""
-        with self._ends_by_errors(*(number for number, block in enumerate(blocks) if block)):
-            carry, verdicts = self._together.play(self._state.carry, blocks)
-            good = [_until_refused(block, verdict) for block, verdict in zip(blocks, verdicts, strict=True)]
-            if good != blocks:
-                carry, _ = self._together.play(self._state.carry, good)
-            progress = zip(self._state.progress, good, strict=True)
-            self._state = _State(carry, tuple(each.after(block) for each, block in progress))
-            for number, block in enumerate(blocks):
+        carry, verdicts = self._together.play(self._state.carry, blocks)
+        good = [_until_refused(block, verdict) for block, verdict in zip(blocks, verdicts, strict=True)]
+        if good != blocks:
+            carry, _ = self._together.play(self._state.carry, good)
+        progress = zip(self._state.progress, good, strict=True)
+        self._state = _State(carry, tuple(each.after(block) for each, block in progress))
+        for number, block in enumerate(blocks):
+            if block:
                 with self._ends_by_errors(number):
-                    self._look_at(number, block, verdicts[number])
+                    self._raise_unless_accepted(number, block, verdicts[number])
+                    self._measure_if_due(number)
 
-    def _look_at(self, number: int, block: list[PlannedTurn], verdicts: list[Verdict]) -> None:
+    def _raise_unless_accepted(self, number: int, block: list[PlannedTurn], verdicts: list[Verdict]) -> None:
+        names = self._simulations[number].run.sites.names
         for turn, verdict in zip(block, verdicts, strict=True):
-            name = self._simulations[number].run.sites.names[turn.client]
-            raise_unless_accepted(verdict, name, turn.update, turn.update - 1)
-        if block and self._state.progress[number].communications % self._every == 0:
+            raise_unless_accepted(verdict, names[turn.client], turn.update, turn.update - 1)
+
+    def _measure_if_due(self, number: int) -> None:
+        if self._state.progress[number].communications % self._every == 0:
             self._measure(number)
 
     def _measure(self, number: int) -> None:
-        """Measure a run, unless that was just done."""
         progress = list(self._state.progress)
         progress[number] = self._measured(number)
         self._state = dataclasses.replace(self._state, progress=tuple(progress))
 
     def _measured(self, number: int) -> Progress:
+        """Return a run's progress with a measurement, unless that was just made."""
         simulation, progress = self._simulations[number], self._state.progress[number]
         if progress.records and progress.records[-1]["communications"] == progress.communications:
             return progress

@@ -123,7 +123,7 @@ def simulate_all(
     The rows are laid out once, and runs whose settings differ in numbers only go through one compiled loop.
 
     A run that goes wrong does not stop the others: `SimulationsFailed` comes at the end, and has the `outcomes` of all.
-    So has `SimulationInterrupted`, on Ctrl-C.
+    So have `SimulationInterrupted`, on Ctrl-C, and an error that concerns all runs.
     """
     outcomes = _outcomes(
         clients, model, [{**common, **own} for own in runs], test, evaluate_every, measure, progress, stop
@@ -181,6 +181,10 @@ def _outcomes(
         return outcomes()
     except KeyboardInterrupt:
         raise SimulationInterrupted(outcomes()) from None
+    except Exception as error:  # of what all runs have in common, such as too little memory
+        error.outcomes = outcomes()  # type: ignore[attr-defined]
+        error.result = getattr(error.outcomes[0], "result", error.outcomes[0])  # type: ignore[attr-defined]
+        raise
 
 
 def _begin(

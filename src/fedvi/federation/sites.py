@@ -37,20 +37,13 @@ def lay_out_sites(
         instance(name, value, kind)
         registered(name, value)
     tables = check_tables(clients, model)
-    as_they_are: Sites | None = None
-    sites: dict[int, Sites] = {}
-    for algorithm in algorithms:
-        if id(algorithm) in sites:
-            continue
+    distinct = {id(algorithm): algorithm for algorithm in algorithms}
+    for algorithm in distinct.values():
         for name, (x, _) in tables.items():
             algorithm.solver.check(model, x, f"client {name!r}")
-        arranged = algorithm.arrange(tables)
-        if arranged is not tables:
-            sites[id(algorithm)] = _laid_out(arranged)
-            continue
-        as_they_are = as_they_are or _laid_out(tables)
-        sites[id(algorithm)] = as_they_are
-    return [sites[id(algorithm)] for algorithm in algorithms]
+    arranged = {key: algorithm.arrange(tables) for key, algorithm in distinct.items()}
+    laid_out = {id(each): _laid_out(each) for each in {id(each): each for each in arranged.values()}.values()}
+    return [laid_out[id(arranged[id(algorithm)])] for algorithm in algorithms]
 
 
 def _laid_out(tables: dict[str, tuple[np.ndarray, np.ndarray]]) -> Sites:

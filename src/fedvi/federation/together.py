@@ -53,6 +53,13 @@ class Together:
 
         carry: stacked over runs.
         """
+        first, count = self.runs[0], np.int32(len(self.runs))
+        carry, verdicts = run_blocks(first.model, first.sites.data, carry, self.arrange(blocks), count)
+        given = zip(verdicts.tolist(), blocks, strict=True)
+        return carry, [[Verdict(verdict) for verdict in each[: len(block)]] for each, block in given]
+
+    def arrange(self, blocks: Sequence[Sequence[PlannedTurn]]) -> Block:
+        """Return turns of each run with all that they need, stacked over runs; randomness is drawn here."""
         room = (len(self.runs), self.block_capacity)
         leaves, structure = self._form
         buffers = [np.empty((*room, *leaf.shape), leaf.dtype) for leaf in leaves]
@@ -61,14 +68,10 @@ class Together:
             slots[:, *place] = turn.client, turn.source, turn.save
             for buffer, leaf in zip(buffers, jax.tree.leaves(run.draw(turn.client, turn.update)), strict=True):
                 buffer[place] = leaf
-        count = np.array([len(block) for block in blocks], np.int32)
-        draws: Draws = jax.tree.unflatten(structure, buffers)
         algorithms, public = self._stacked
-        together: Any = Block(algorithms, public, Turns(*slots), draws, count)  # type: ignore[arg-type]
-        first = self.runs[0]
-        carry, verdicts = run_blocks(first.model, first.sites.data, carry, together, np.int32(len(count)))
-        given = zip(verdicts.tolist(), blocks, strict=True)
-        return carry, [[Verdict(verdict) for verdict in each[: len(block)]] for each, block in given]
+        draws: Draws = jax.tree.unflatten(structure, buffers)
+        count: Any = np.array([len(block) for block in blocks], np.int32)
+        return Block(algorithms, public, Turns(*slots), draws, count)
 
     def _places(self, blocks: Sequence[Sequence[PlannedTurn]]) -> Iterator[tuple[tuple[int, int], Run, PlannedTurn]]:
         for number, (run, block) in enumerate(zip(self.runs, blocks, strict=True)):

@@ -21,7 +21,7 @@ import pytest
 import tomli_w
 
 from federations import logistic_tables, pool
-from fedvi import InputError, __version__
+from fedvi import FedviError, InputError, __version__
 from fedvi.experiments import Outcome, RunDirectory, execute, ray_cluster, read
 from fedvi.experiments.pool import ONE_THREAD
 from test_experiments import long_config, run_here, wait_for, without_times
@@ -166,8 +166,8 @@ def test_a_run_that_is_lost_for_good_is_named_and_the_others_are_kept(cluster: C
 
 def test_after_ctrl_c_the_sweep_goes_on_there_or_here(cluster: Cluster, truth: Outcome, tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
-    process = start("--out", there, "--ray", cluster.address, "--workers", 2)
-    wait_for(lambda: done(there) == 2)  # long runs come next
+    # One run at a time: with two, a long run would start while the other worker is still being loaded.
+    process = start("--out", there, "--ray", cluster.address, "--workers", 1)
     wait_for(lambda: cluster.processes(LONG_RUN))
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
@@ -183,6 +183,34 @@ def test_after_ctrl_c_the_sweep_goes_on_there_or_here(cluster: Cluster, truth: O
     resumed = execute(*RunDirectory.reopen(here), 1, quiet=True)
     finish(process)
     assert without_times(read(there)) == without_times(resumed) == without_times(truth)
+
+
+@pytest.mark.parametrize("failures", [1, 99])
+def test_a_connection_that_fails_is_made_again(
+    cluster: Cluster, failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As seen: the process that Ray starts for a client may die at once."""
+    import ray
+
+    real, tried = ray.init, []
+
+    def init(**given: Any) -> None:
+        tried.append(given)
+        if len(tried) <= failures:
+            raise ConnectionAbortedError("Initialization failure from server:\nTraceback ...\nit is a zombie\n\n")
+        real(**given)
+
+    monkeypatch.setattr(ray, "init", init)
+    if failures == 1:
+        with ray_cluster._cluster(cluster.client):
+            assert ray.cluster_resources()["CPU"] == 2
+        assert len(tried) == 2
+    else:
+        with pytest.raises(FedviError, match=r"3 attempts: it is a zombie Finished.*--resume") as failed:
+            ray_cluster._cluster(cluster.client).__enter__()
+        assert len(str(failed.value).splitlines()) == 1
+        assert len(tried) == 3
+    assert not ray.is_initialized()
 
 
 @pytest.mark.usefixtures("truth")

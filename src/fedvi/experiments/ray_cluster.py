@@ -34,6 +34,9 @@ from fedvi.experiments.run import load_rows
 RETRIES = 3
 """How often a run whose worker was lost is made again."""
 
+ATTEMPTS = 3
+"""How often to connect, before giving up."""
+
 AHEAD = 2
 """Runs that are with the cluster, for each of its cores: one that is worked on, one that is next."""
 
@@ -168,16 +171,31 @@ def _cluster(address: str) -> Iterator[Any]:
     # What decides JAX's precision here must do so there: the results are the same wherever a run is made. But where
     # compiled code is kept is each machine's own affair.
     settings = {name: value for name, value in os.environ.items() if name.startswith("JAX_") and "CACHE" not in name}
-    ray.init(
-        address=address,
-        runtime_env={"env_vars": {**settings, **ONE_THREAD}},
-        log_to_driver=False,
-        logging_level=logging.CRITICAL,
-    )
+    options = {
+        "runtime_env": {"env_vars": {**settings, **ONE_THREAD}},
+        "log_to_driver": False,
+        "logging_level": logging.CRITICAL,
+    }
+    _connect(ray, address, options)
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
+    """Connect to a cluster that answered before. It may still fail: Ray starts a process per client, which can die."""
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            ray.init(address=address, **options)
+            return
+        except ConnectionError as error:
+            ray.shutdown()
+            if not left:
+                raise FedviError(
+                    f"The Ray cluster at {address!r} answers, but did not take the work in {ATTEMPTS} attempts: "
+                    f"{_last_line(error)} Finished runs are kept: go on with --resume."
+                ) from None
 
 
 def _import_ray() -> Any:
@@ -217,3 +235,7 @@ def _knock(address: str) -> None:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]

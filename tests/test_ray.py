@@ -63,6 +63,8 @@ def cluster() -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         patch.setenv("RAY_AUTH_MODE", "token")  # Ray listens beyond this machine, too
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        # Or one connection in ten fails on a busy machine: https://github.com/ray-project/ray/issues/63202
+        patch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
         patch.setenv("JAX_COMPILATION_CACHE_DIR", f"{folder}/compiled")  # each worker would compile the same
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         options = {
@@ -206,7 +208,7 @@ def test_a_connection_that_fails_is_made_again(
             assert ray.cluster_resources()["CPU"] == 2
         assert len(tried) == 2
     else:
-        with pytest.raises(FedviError, match=r"3 attempts: it is a zombie Finished.*--resume") as failed:
+        with pytest.raises(FedviError, match=r"3 attempts: Initialization.*GRPC_ENABLE_FORK_SUPPORT=0") as failed:
             ray_cluster._cluster(cluster.client).__enter__()
         assert len(str(failed.value).splitlines()) == 1
         assert len(tried) == 3

@@ -37,6 +37,12 @@ RETRIES = 3
 ATTEMPTS = 3
 """How often to connect, before giving up."""
 
+DIED = "Initialization failure from server"
+REMEDY_DIED = (
+    "The process that Ray starts for each client died: a known fault of Ray's when it is busy. Try again, or start the "
+    "head with GRPC_ENABLE_FORK_SUPPORT=0 in its environment."
+)
+
 AHEAD = 2
 """Runs that are with the cluster, for each of its cores: one that is worked on, one that is next."""
 
@@ -184,7 +190,7 @@ def _cluster(address: str) -> Iterator[Any]:
 
 
 def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
-    """Connect to a cluster that answered before. It may still fail: Ray starts a process per client, which can die."""
+    """Connect to a cluster that answered before; again, if the process that Ray starts for its client dies."""
     for left in reversed(range(ATTEMPTS)):
         try:
             ray.init(address=address, **options)
@@ -193,8 +199,8 @@ def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
             ray.shutdown()
             if not left:
                 raise FedviError(
-                    f"The Ray cluster at {address!r} answers, but did not take the work in {ATTEMPTS} attempts: "
-                    f"{_last_line(error)} Finished runs are kept: go on with --resume."
+                    f"The Ray cluster at {address!r} answers, but could not be connected in {ATTEMPTS} attempts: "
+                    f"{_first_line(error)} {REMEDY_DIED}"
                 ) from None
 
 
@@ -230,12 +236,10 @@ def _knock(address: str) -> None:
         raise InputError(f"No Ray cluster answers at {address!r} within {PATIENCE:g} s. {remedy}") from None
     if ran.returncode:
         reason = (ran.stderr.strip().splitlines() or ["no reason given"])[-1]
+        if DIED in reason:
+            raise FedviError(f"Cannot connect to the Ray cluster at {address!r}. {REMEDY_DIED}")
         raise InputError(f"Cannot reach a Ray cluster at {address!r}: {reason} {remedy}")
 
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1]

@@ -215,6 +215,15 @@ def test_a_connection_that_fails_is_made_again(
     assert not ray.is_initialized()
 
 
+def test_where_rays_process_for_a_client_dies_there_is_a_remedy(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = "Initialization failure from server: RuntimeError: Starting Ray client server failed."
+    monkeypatch.setattr(ray_cluster, "KNOCK", f"import sys; sys.exit({seen!r})")
+    with pytest.raises(FedviError, match=r"Cannot connect.*Try again, or start the head with GRPC_ENABLE_FORK"):
+        ray_cluster.on_ray(cluster.client)
+
+
 @pytest.mark.usefixtures("truth")
 def test_a_worker_with_another_fedvi_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     before = "import fedvi; fedvi.__version__ = '99.0'"

@@ -1,21 +1,31 @@
-"""Data: clients' rows, checked and laid out; UCI Adult; partitions of one table over clients."""
+"""Data: tables and the schema that encodes them; clients' rows, laid out; UCI Adult; partitions over clients."""
 
 from fedvi.data.adult import Adult, Split, load_adult, paper_split, validation_split
 from fedvi.data.clients import CheckedTable, Clients, Site, Table, check_table, check_tables, lay_out
+from fedvi.data.encoding import Counts, Encoded, encode, encode_chunks
 from fedvi.data.paper_partition import DISTRIBUTIONS, PaperPartition, distribution
 from fedvi.data.partition import ByColumn, DirichletLabels, Iid, Partition, QuantitySkew, distribute
+from fedvi.data.schema import BinaryTarget, Category, Number, NumberTarget, Schema
+from fedvi.data.tables import open_table
 
 __all__ = [
     "DISTRIBUTIONS",
     "Adult",
+    "BinaryTarget",
     "ByColumn",
+    "Category",
     "CheckedTable",
     "Clients",
+    "Counts",
     "DirichletLabels",
+    "Encoded",
     "Iid",
+    "Number",
+    "NumberTarget",
     "PaperPartition",
     "Partition",
     "QuantitySkew",
+    "Schema",
     "Site",
     "Split",
     "Table",
@@ -23,8 +33,11 @@ __all__ = [
     "check_tables",
     "distribute",
     "distribution",
+    "encode",
+    "encode_chunks",
     "lay_out",
     "load_adult",
+    "open_table",
     "paper_split",
     "validation_split",
 ]

@@ -1,0 +1,285 @@
+"""From a table and a schema to the design matrix, in chunks.
+
+A chunk is one block of float32, written column by column; categories go through a table from the batch's distinct
+strings to features, so that no row is looked at in Python. While a chunk is encoded and used, the next batch is parsed
+in another thread. Memory is that of a few chunks; `encode` adds the whole matrix, once.
+
+`Counts` say what was clipped, missing and unknown at this site. They are for the people there: nothing sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedvi.data.schema import OTHER, BinaryTarget, Category, Number, NumberTarget, Schema
+from fedvi.data.tables import MISSING, NUMBER, TEXT, Batch, Kind, Source, Text, near, open_table, place, plain
+from fedvi.errors import InputError
+
+CHUNK_BYTES = 32 << 20
+"""Bytes of x in one chunk, at most."""
+
+MEASURED_ROWS = 20
+"""A column without any value is refused in tables of at least that many rows."""
+
+_UNKNOWN, _MISSING = -1, -2
+
+
+@dataclass
+class Counts:
+    """What happened to values, by column. For the site alone: it tells about rows."""
+
+    rows: int = 0
+    clipped: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: Counts) -> Counts:
+        def both(one: dict[str, int], two: dict[str, int]) -> dict[str, int]:
+            return {name: one.get(name, 0) + two.get(name, 0) for name in (one | two)}
+
+        return Counts(
+            self.rows + other.rows,
+            both(self.clipped, other.clipped),
+            both(self.missing, other.missing),
+            both(self.unknown, other.unknown),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Rows of the design matrix, their targets (-1 and +1 for two classes), and the sites that they belong to."""
+
+    x: np.ndarray
+    y: np.ndarray | None
+    sites: np.ndarray | None
+    counts: Counts
+
+
+def encode(
+    schema: Schema, source: Source, *, site_column: str | None = None, target: bool = True, encoding: str = "utf-8"
+) -> Encoded:
+    """Return a whole table encoded, or raise `InputError` naming row, column and value.
+
+    site_column: the column that says which site a row belongs to. target: whether to read the target too.
+
+    >>> columns = (Number("age", 0, 120, 50, 20), Category("sex", ("F", "M")))
+    >>> schema = Schema(columns, BinaryTarget("died", ("no", "yes")))
+    >>> encoded = encode(schema, {"age": [60, 150], "sex": ["M", None], "died": ["yes", "no"]})
+    >>> encoded.x.tolist(), encoded.y.tolist()
+    ([[1.0, 0.5, 0.0, 1.0, 0.0], [1.0, 3.5, 0.0, 0.0, 1.0]], [1.0, -1.0])
+    >>> encoded.counts
+    Counts(rows=2, clipped={'age': 1}, missing={'age': 0, 'sex': 1, 'died': 0}, unknown={'sex': 0})
+    """
+    parts = list(encode_chunks(schema, source, site_column=site_column, target=target, encoding=encoding))
+    counts = sum((part.counts for part in parts), Counts())
+    sites = np.concatenate([part.sites for part in parts if part.sites is not None]) if site_column else None
+    y = np.concatenate([part.y for part in parts if part.y is not None]) if target else None
+    if len(parts) == 1:
+        return Encoded(parts[0].x, y, sites, counts)
+    x = np.empty((counts.rows, schema.dim), np.float32)  # takes memory as it is written, while parts give theirs back
+    end = counts.rows
+    while parts:
+        part = parts.pop().x
+        x[end - len(part) : end] = part
+        end -= len(part)
+    return Encoded(x, y, sites, counts)
+
+
+def encode_chunks(
+    schema: Schema, source: Source, *, site_column: str | None = None, target: bool = True, encoding: str = "utf-8"
+) -> Iterator[Encoded]:
+    """Yield a table encoded, chunk by chunk in the order of its rows; memory does not grow with the table."""
+    yield from chunks(Encoder(schema, open_table(source, encoding=encoding), site_column, target))
+
+
+class Encoder:
+    """Encodes batches of one table; counts go with every chunk.
+
+    strict: whether a missing target is an error; if not, it is NaN.
+    """
+
+    def __init__(
+        self, schema: Schema, reader: Any, site_column: str | None = None, target: bool = True, strict: bool = True
+    ):
+        self.schema, self.reader, self.site_column, self.strict = schema, reader, site_column, strict
+        self.target = schema.target if target else None
+        parts = (*schema.columns, *((self.target,) if self.target else ()))
+        self.wanted: dict[str, Kind] = {
+            part.name: NUMBER if isinstance(part, Number | NumberTarget) else TEXT for part in parts
+        }
+        if site_column is not None and self.wanted.setdefault(site_column, TEXT) != TEXT:
+            raise InputError(f"Expected the column of sites to be no number of the schema, got {site_column!r}.")
+        self.codes: dict[str, dict[str, int]] = {
+            part.name: _known(part) for part in parts if isinstance(part, Category | BinaryTarget)
+        }
+
+    def encode(self, batch: Batch, first: int, last: int) -> Encoded:
+        """Return rows `first` to `last` of a batch, encoded."""
+        rows = slice(first, last)
+        start, size = batch.start + first, last - first
+        counts = Counts(size)
+        x = np.zeros((size, self.schema.dim), np.float32)
+        flat, lines = x.reshape(-1), np.arange(size) * self.schema.dim
+        at = 0
+        if self.schema.intercept:
+            x[:, 0] = 1
+            at = 1
+        for column in self.schema.columns:
+            if isinstance(column, Number):
+                x[:, at], missing = self._number(column, batch.numbers[column.name][rows], start, counts)
+                if missing is not None and column.missing == "error":
+                    raise self._missing_error(column.name, start + int(np.argmax(missing)), '"centre" or "indicator"')
+                if missing is not None and column.missing == "indicator":
+                    x[:, at + 1] = missing
+            else:
+                text = batch.texts[column.name]
+                flat[lines + (self._category(column, Text(text.codes[rows], text.values), start, counts) + at)] = 1
+            at += len(column.features)
+        y = None if self.target is None else self._target(self.target, batch, rows, start, counts)
+        sites = None if self.site_column is None else self._sites(self.site_column, batch, rows, start)
+        return Encoded(x, y, sites, counts)
+
+    def _number(
+        self, column: Number | NumberTarget, values: np.ndarray, start: int, counts: Counts
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the scaled numbers, 0 where missing, and where that is, if anywhere."""
+        within = np.clip(values, column.low, column.high)
+        changed = int(np.count_nonzero(within != values))
+        missing = None
+        gaps = 0
+        if changed:
+            infinite = np.isinf(values)
+            if infinite.any():
+                row = int(np.argmax(infinite))
+                raise InputError(
+                    f"Expected a finite number in {place(self.reader.name, start + row, column.name)}, "
+                    f"got {values[row]}. Correct it, or leave it empty."
+                )
+            missing = np.isnan(values)
+            gaps = int(np.count_nonzero(missing))
+        counts.clipped[column.name] = changed - gaps
+        counts.missing[column.name] = gaps
+        within -= column.centre
+        within /= column.scale
+        if not gaps:
+            return within, None
+        within[missing] = 0
+        return within, missing
+
+    def _category(self, column: Category, text: Text, start: int, counts: Counts) -> np.ndarray:
+        """Return the number of the feature that is 1, counted within the column."""
+        found = self._look_up(column.name, text)
+        least = int(found.min(initial=0))
+        unknown = int(np.count_nonzero(found == _UNKNOWN)) if least < 0 else 0
+        missing = int(np.count_nonzero(found == _MISSING)) if least < _UNKNOWN else 0
+        counts.missing[column.name], counts.unknown[column.name] = missing, unknown
+        if missing and column.missing == "error":
+            raise self._missing_error(column.name, start + int(np.argmax(found == _MISSING)), f'"{OTHER}"')
+        if unknown and column.unknown == "error":
+            row = int(np.argmax(found == _UNKNOWN))
+            raise InputError(
+                f"Expected one of {_some(column.values)} in {place(self.reader.name, start + row, column.name)}, got "
+                f"{text.values[text.codes[row]]!r}.{near(text.values[text.codes[row]], column.values)} "
+                f'Add it to values in the schema, or set unknown = "{OTHER}".'
+            )
+        if least < 0:
+            found[found < 0] = len(column.values)
+        return found
+
+    def _look_up(self, name: str, text: Text) -> np.ndarray:
+        """Return the code of each row's value in the schema, or that it is unknown or missing."""
+        known = self.codes[name]
+        table = np.empty(len(text.values) + 1, np.int64)
+        table[-1] = _MISSING  # code -1
+        for code, value in enumerate(text.values):
+            found = known.get(value)
+            if found is None:
+                found = known.get(plain(value), _MISSING if value in MISSING else _UNKNOWN)
+            table[code] = found
+        return table[text.codes]
+
+    def _target(
+        self, target: BinaryTarget | NumberTarget, batch: Batch, rows: slice, start: int, counts: Counts
+    ) -> np.ndarray:
+        if isinstance(target, NumberTarget):
+            y, gaps = self._number(target, batch.numbers[target.name][rows], start, counts)
+            y = y.astype(np.float32)
+        else:
+            text = batch.texts[target.name]
+            found = self._look_up(target.name, Text(text.codes[rows], text.values))
+            y = (2 * found - 1).astype(np.float32)
+            gaps = found == _MISSING
+            counts.missing[target.name] = int(np.count_nonzero(gaps))
+            if found.min(initial=0) < 0 and (found == _UNKNOWN).any():
+                row = int(np.argmax(found == _UNKNOWN))
+                value = text.values[text.codes[rows][row]]
+                raise InputError(
+                    f"Expected {target.values[0]!r} or {target.values[1]!r} in "
+                    f"{place(self.reader.name, start + row, target.name)}, the target, got {value!r}. "
+                    "Leave such rows out, or correct values in the schema."
+                )
+        if gaps is not None and gaps.any():
+            if self.strict:
+                where = place(self.reader.name, start + int(np.argmax(gaps)), target.name)
+                raise InputError(f"Expected a value in {where}, the target, got none. Leave such rows out.")
+            y[gaps] = np.nan
+        return y
+
+    def _sites(self, column: str, batch: Batch, rows: slice, start: int) -> np.ndarray:
+        text = batch.texts[column]
+        codes = text.codes[rows]
+        gaps = np.isin(codes, [-1, *(code for code, value in enumerate(text.values) if value in MISSING)])
+        if gaps.any():
+            where = place(self.reader.name, start + int(np.argmax(gaps)), column)
+            raise InputError(f"Expected the name of a site in {where}, got none. Fill it in, or leave such rows out.")
+        return np.array([plain(value) for value in text.values])[codes]
+
+    def _missing_error(self, name: str, row: int, others: str) -> InputError:
+        return InputError(
+            f"Expected a value in {place(self.reader.name, row, name)}, got none. "
+            f"Fill it in, leave the row out, or set missing = {others} in the schema."
+        )
+
+
+def chunks(encoder: Encoder) -> Iterator[Encoded]:
+    """Yield all chunks; in the end, refuse a table in which a column has no value at all."""
+    total = Counts()
+    size = max(1, CHUNK_BYTES // (4 * encoder.schema.dim))
+    for batch in _ahead(encoder.reader.batches(encoder.wanted)):
+        for first in range(0, batch.rows, size):
+            encoded = encoder.encode(batch, first, min(first + size, batch.rows))
+            total += encoded.counts
+            yield encoded
+    for name, missing in total.missing.items():
+        if missing == total.rows >= MEASURED_ROWS:
+            raise InputError(
+                f"Expected values in column {name!r} of {encoder.reader.name}, got none in {total.rows} rows. "
+                "Is it the right column? If so, take it out of the schema."
+            )
+
+
+def _ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield batches, each being read while the one before it is in use."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch
+
+
+def _known(part: Category | BinaryTarget) -> dict[str, int]:
+    """Return the codes of values, in all spellings; exact ones win."""
+    codes = {plain(value): code for code, value in enumerate(part.values)}
+    codes |= {value: code for code, value in enumerate(part.values)}
+    if isinstance(part, Category) and part.unknown == OTHER:
+        codes.setdefault(OTHER, len(part.values))
+    return codes
+
+
+def _some(values: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, values[:10])) + (", ..." if len(values) > 10 else "")

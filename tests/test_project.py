@@ -29,6 +29,8 @@ LAYERS = [
     {"local"},
     {"metrics"},
     {"federation"},
+    {"fitting"},
+    {"sklearn"},
     {"audit"},
     {"experiments"},
     {"reports"},

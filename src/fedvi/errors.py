@@ -8,6 +8,7 @@
     │   ├── MalformedRelease  wrong type, shape or dtype
     │   ├── NonFiniteRelease
     │   ├── OutOfSequence     replayed, reordered or skipped
+    │   ├── OtherSchema       the client encodes its rows by another feature schema
     │   └── ImproperRelease   applying it would make the posterior improper
     ├── SimulationsFailed     some of the runs made together went wrong; the others were made
     ├── ResumeError           a saved run does not belong to the run it should continue
@@ -68,6 +69,10 @@ class NonFiniteRelease(ReleaseRefused):
 
 class OutOfSequence(ReleaseRefused):
     """The release was replayed, came out of order or skips a number."""
+
+
+class OtherSchema(ReleaseRefused):
+    """The client encodes its rows by another feature schema than the federation."""
 
 
 class ImproperRelease(ReleaseRefused, ImproperError):

@@ -62,6 +62,7 @@ def export(book: Book) -> dict[str, Any]:
     return {
         "budget": dataclasses.asdict(book.budget),
         "unit": book.unit,
+        "schema": book.schema,
         "spent": spent,
         "planned": [{**to_json(event), "count": count} for event, count in book.planned.items()],
         "entries": [_without_key(entry) for entry in book.entries],
@@ -81,6 +82,8 @@ def _show(book: Book, last: int) -> None:
     from fedvi.privacy.events import from_json, summarise
 
     typer.echo(book.spent.statement(f"the data of ledger {Path(book.where).name}"))
+    if book.schema:
+        typer.echo(f"  Feature schema: {book.schema[:12]}.")
     for event, count in book.planned.items():
         typer.echo(f"  Planned: {count} x ({summarise(event)}), of which {book.remaining(event)} are left.")
     table = Table("number", "time", "kind", "what", title=f"The last of {len(book.entries)} entries")

@@ -14,7 +14,10 @@ from fedvi import __version__
 from fedvi.cli.audit import audit
 from fedvi.cli.bench import bench
 from fedvi.cli.budget import budget
+from fedvi.cli.fit import fit
+from fedvi.cli.inspect import inspect
 from fedvi.cli.ledger import app as ledger
+from fedvi.cli.predict import predict
 from fedvi.cli.report import report
 from fedvi.cli.reproduce import reproduce
 from fedvi.cli.simulate import simulate
@@ -28,6 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command()(fit)
+app.command()(predict)
+app.command()(inspect)
 app.command()(reproduce)
 app.command()(simulate)
 app.command()(report)

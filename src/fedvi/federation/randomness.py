@@ -10,6 +10,7 @@ import numpy as np
 
 SCHEDULE = 0
 UPDATE = 1
+STATISTIC = 2
 
 
 def stream(seed: int, purpose: int, client: int = 0, update: int = 0) -> np.random.Generator:

@@ -27,6 +27,7 @@ from fedvi.errors import (
     ImproperRelease,
     MalformedRelease,
     NonFiniteRelease,
+    OtherSchema,
     OutOfSequence,
     UnknownClient,
 )
@@ -109,17 +110,23 @@ _compiled_step = jax.jit(server_step)
 
 @dataclasses.dataclass(frozen=True)
 class Coordinator:
-    """A server with named clients, for use from Python: `coordinator = coordinator.receive(name, release)`."""
+    """A server with named clients, for use from Python: `coordinator = coordinator.receive(name, release)`.
+
+    schema: hash of the feature schema that all releases must carry; empty if rows come as numbers.
+    """
 
     names: tuple[str, ...]
     state: ServerState
+    schema: str = ""
 
     @classmethod
-    def start(cls, prior: GaussianFamily, names: Iterable[str], unit: Factor | None = None) -> Coordinator:
+    def start(
+        cls, prior: GaussianFamily, names: Iterable[str], unit: Factor | None = None, schema: str = ""
+    ) -> Coordinator:
         """Return a coordinator whose posterior is the prior; `unit` is the factor 1 of the family in use."""
         names = tuple(names)
         require_proper(prior, "prior")
-        return cls(names, init_server(prior, prior.unit() if unit is None else unit, len(names)))
+        return cls(names, init_server(prior, prior.unit() if unit is None else unit, len(names)), schema)
 
     @property
     def posterior(self) -> Any:
@@ -131,11 +138,16 @@ class Coordinator:
         if name not in self.names:
             raise UnknownClient(f"Release from unknown client {name!r}; known are {', '.join(self.names)}.")
         _check_form(release, name, self.state)
+        if release.schema != self.schema:
+            raise OtherSchema(
+                f"Client {name!r} encodes its rows by feature schema {release.schema[:12] or 'none'}, the federation "
+                f"by {self.schema[:12] or 'none'}. Give every site the same schema file."
+            )
         client = self.names.index(name)
         numbers = Release(release.factor, release.sequence)  # without the event, which would be compiled in
         state, verdict = _compiled_step(self.state, client, numbers)
         raise_unless_accepted(Verdict(int(verdict)), name, int(release.sequence), int(self.state.sequence[client]))
-        return Coordinator(self.names, state)
+        return dataclasses.replace(self, state=state)
 
 
 def raise_unless_accepted(verdict: Verdict, name: str, sequence: int, applied: int) -> None:

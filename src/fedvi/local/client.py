@@ -49,11 +49,13 @@ class Release:
     factor: the whole new factor, not a difference: applying it twice does no harm.
     sequence: 1 for the client's first release, then 2, 3, ...
     event: what it cost in privacy, or `NOT_PRIVATE`.
+    schema: hash of the feature schema that the rows were encoded by; empty if they came as numbers.
     """
 
     factor: Factor
     sequence: Int[Array, ""]
     event: Hashable = static(default=NOT_PRIVATE)
+    schema: str = static(default="")
 
 
 def init_client(algorithm: Algorithm, prior: GaussianFamily) -> ClientState:

@@ -7,7 +7,7 @@ file can write all of it anew. It is there to notice accidents.
 
 | kind      | body                                                                                  |
 |-----------|---------------------------------------------------------------------------------------|
-| `opened`  | identity of the ledger, budget, unit of privacy, fingerprint of the data              |
+| `opened`  | identity of the ledger, budget, unit of privacy, fingerprint and schema of the data   |
 | `plan`    | an event and how often it may happen; `anew` if plans made before were given up       |
 | `charge`  | an event that is about to happen                                                      |
 | `word`    | something that a person accepted in so many words: other data, a move, a rollback     |
@@ -129,6 +129,12 @@ class Book:
         """Fingerprint of the data that the ledger belongs to, as last accepted."""
         given = [entry.body["fingerprint"] for entry in self.words if "fingerprint" in entry.body]
         return str([self.entries[0].body["fingerprint"], *given][-1])
+
+    @property
+    def schema(self) -> str:
+        """Hash of the feature schema that the data was encoded by, as last accepted; empty if there is none."""
+        given = [entry.body["schema"] for entry in self.words if "schema" in entry.body]
+        return str([self.entries[0].body.get("schema", ""), *given][-1])
 
     def remaining(self, event: Any) -> int:
         """Return how often the event may still happen: a comparison of two whole numbers."""

@@ -63,6 +63,14 @@ class Budget:
         """Return the same budget with delta as a number."""
         return dataclasses.replace(self, delta=self.delta_for(rows, unit))
 
+    def beside(self, events: Mapping[Any, int]) -> Budget:
+        """Return the same budget, of which these events take their part: what is left is for updates."""
+        return SharedBudget(self.epsilon, self.delta, self.accountant, tuple(self.all_of(events).items()))
+
+    def all_of(self, events: Mapping[Any, int]) -> dict[Any, int]:
+        """Return what the budget pays for when these events happen."""
+        return dict(events)
+
     def spent(self, events: Mapping[Any, int]) -> float:
         """Return the epsilon of these events at the budget's (fixed) delta."""
         return _spent(self, composition(events))
@@ -77,10 +85,28 @@ class Budget:
         return _most_updates(self, event, composition(already or {}))
 
 
+@dataclasses.dataclass(frozen=True)
+class SharedBudget(Budget):
+    """A budget that pays for something beside updates, such as private standardisation; made by `Budget.beside`.
+
+    reserved: these events, with their counts. They are spent whether or not an update is made.
+    """
+
+    reserved: tuple[tuple[Any, int], ...] = ()
+
+    def all_of(self, events: Mapping[Any, int]) -> dict[Any, int]:
+        """Return these events and the reserved ones."""
+        counts = dict(self.reserved)
+        for event, count in events.items():
+            counts[event] = counts.get(event, 0) + count
+        return counts
+
+
 def _spent(budget: Budget, events: Composition) -> float:
     if budget.delta == AUTO:
         raise InputError("Expected a number for delta here, got 'auto'. Use budget.fixed(rows).")
-    return accounting.epsilon(events, float(budget.delta), budget.accountant, target=budget.epsilon)
+    paid = composition(budget.all_of(dict(events)))
+    return accounting.epsilon(paid, float(budget.delta), budget.accountant, target=budget.epsilon)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -90,7 +116,7 @@ def _most_updates(budget: Budget, event: Hashable, already: Composition) -> int:
         counts[event] = counts.get(event, 0) + updates
         return _spent(budget, composition(counts))
 
-    if already and cost(0) > budget.epsilon:
+    if cost(0) > budget.epsilon:
         return 0
     guess = 8
     if budget.accountant == "pld" and not budget.caveat:  # Rényi DP is fast, and admits a fifth fewer

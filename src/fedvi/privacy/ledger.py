@@ -73,11 +73,12 @@ class Ledger(storage.Closing):
         data: str,
         *,
         unit: str = EXAMPLE,
+        schema: str = "",
         accept: Collection[str] = (),
     ) -> Ledger:
         """Make the ledger of a data set.
 
-        data: `digest(x, y)` of its rows.
+        data: `digest(x, y)` of its rows. schema: hash of the feature schema that they were encoded by, if any.
         accept: `second ledger` if the data has a ledger already. The two do not know of each other's spending.
         """
         path, accepted = Path(path), _accepted(accept)
@@ -100,7 +101,7 @@ class Ledger(storage.Closing):
                 raise
             ledger = cls(path, connection, Book(str(path)), seen)
             try:
-                ledger._begin(identity, salt, data, unit, budget, second=bool(others))
+                ledger._begin(identity, salt, data, unit, budget, schema, second=bool(others))
             except BaseException:
                 connection.close()
                 seen.discard()
@@ -108,7 +109,9 @@ class Ledger(storage.Closing):
                 raise
         return ledger
 
-    def _begin(self, identity: str, salt: str, data: str, unit: str, budget: Budget, *, second: bool) -> None:
+    def _begin(
+        self, identity: str, salt: str, data: str, unit: str, budget: Budget, schema: str, *, second: bool
+    ) -> None:
         print_of_data = witness.fingerprint(salt, data)
         self._witness.belongs_to(print_of_data)
         opening = {
@@ -116,6 +119,7 @@ class Ledger(storage.Closing):
             "salt": salt,
             "fingerprint": print_of_data,
             "unit": unit,
+            "schema": schema,
             "budget": {"epsilon": budget.epsilon, "delta": budget.delta, "accountant": budget.accountant},
         }
         caveat = "the data had a ledger before this one, whose spending is not counted here"
@@ -123,10 +127,10 @@ class Ledger(storage.Closing):
         self._append((OPENED, opening), *word)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], data: str, *, accept: Collection[str] = ()) -> Ledger:
+    def open(cls, path: str | os.PathLike[str], data: str, *, schema: str = "", accept: Collection[str] = ()) -> Ledger:
         """Open the ledger of a data set.
 
-        data: `digest(x, y)` of its rows.
+        data: `digest(x, y)` of its rows. schema: hash of the feature schema that they were encoded by, if any.
         accept: what a person accepts in so many words, each of which is recorded: `other data` if the data changed,
         `moved` if the ledger comes from another machine, `rolled back` if an older copy took its place.
         """
@@ -138,13 +142,10 @@ class Ledger(storage.Closing):
             opening = book.entries[0].body
             words: list[dict[str, Any]] = []
             print_of_data = witness.fingerprint(opening["salt"], data)
-            if print_of_data != book.fingerprint:
+            if (print_of_data, schema) != (book.fingerprint, book.schema):
                 if OTHER_DATA not in accepted:
-                    raise OtherData(
-                        f"Ledger {path} belongs to other data. Open it with the rows that it was made for; if the data "
-                        f"changed, accept {OTHER_DATA!r}."
-                    )
-                words.append({"accepted": OTHER_DATA, "fingerprint": print_of_data})
+                    raise OtherData(_other_data(path, book, schema))
+                words.append({"accepted": OTHER_DATA, "fingerprint": print_of_data, "schema": schema})
             seen = witness.Witness.open(opening["ledger"], path)
             if seen is None:
                 if MOVED not in accepted:
@@ -304,9 +305,23 @@ def _read(connection: sqlite3.Connection, path: Path) -> Book:
             raise sqlite3.DatabaseError(f"no readable entries ({error})") from error
 
 
+def _other_data(path: Path, book: Book, schema: str) -> str:
+    if schema != book.schema:
+        return (
+            f"The data of ledger {path} was encoded by feature schema {book.schema[:12] or 'none'}, got "
+            f"{schema[:12] or 'none'}. Use the same schema file; if the federation changed it, accept {OTHER_DATA!r}."
+        )
+    return (
+        f"Ledger {path} belongs to other data. Open it with the rows that it was made for; if the data "
+        f"changed, accept {OTHER_DATA!r}."
+    )
+
+
 def _check_budget(budget: Budget) -> None:
     if not isinstance(budget, Budget) or budget.caveat:
         raise InputError(f"Expected a budget that is a guarantee, got {budget!r}.")
+    if budget.all_of({}):
+        raise InputError(f"Expected the whole budget of the data, got {budget!r}. Plan its events in the ledger.")
     if not isinstance(budget.delta, float):
         raise InputError(f"Expected delta as a number, got {budget.delta!r}. Use budget.fixed(rows).")
 

@@ -59,15 +59,15 @@ class Spent:
         notes: tuple[str, ...] = (),
     ) -> Spent:
         """Return what these events have spent of a budget; without `limited` the budget only says how to account."""
-        delta = float(budget.delta)
+        delta, released = float(budget.delta), budget.all_of(events)
         return cls(
-            events=tuple(events.items()),
+            events=tuple(released.items()),
             updates=sum(events.values()),
             epsilon=budget.spent(events),
             epsilon_max=budget.epsilon if limited else None,
             epsilon_substitute=None
             if budget.accountant == "filter"
-            else accounting.epsilon(events, delta, "pld", SUBSTITUTE),
+            else accounting.epsilon(released, delta, "pld", SUBSTITUTE),
             delta=delta,
             unit=unit,
             accountant=budget.accountant,
@@ -94,7 +94,7 @@ class Spent:
             lines.append(f"Never more than {most}, even if the time of stopping depended on what was released.")
         lines.append(f"Accounted by {ACCOUNTED_BY[self.accountant]}.")
         lines += [f"Released: {count} x {describe(event, self.unit)}." for event, count in self.events if count]
-        lines += [] if self.updates else ["Released: nothing."]
+        lines += [] if any(count for _, count in self.events) else ["Released: nothing."]
         lines += [f"On a person's word: {note}." for note in self.notes]
         lines += [f"NOT A GUARANTEE: {caveat}." for caveat in self.caveats]
         wrapped = [textwrap.fill(line, 98, initial_indent="  ", subsequent_indent="    ") for line in lines]

@@ -1,0 +1,102 @@
+"""`fedvi fit`: simulate a federation over tables, and write its posterior."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedvi.cli.tables import TABLE_HELP, AsJson, Encoding, Force, SchemaFile, SiteColumn, require_new
+from fedvi.errors import InputError
+
+if TYPE_CHECKING:
+    from fedvi.fitting import Fitted
+
+
+def fit(
+    schema: SchemaFile,
+    tables: Annotated[
+        list[Path],
+        typer.Argument(metavar="TABLE...", help=f"{TABLE_HELP} One with --site-column, or one per site."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="MODEL", help="Posterior file to write.")],
+    site_column: SiteColumn = None,
+    eps: Annotated[float | None, typer.Option("--eps", help="Epsilon that no site may exceed. Default: 1.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Delta of all sites. Default: 10^floor(log10(1/N)) for a site of N rows.")
+    ] = None,
+    not_private: Annotated[bool, typer.Option("--not-private", help="No noise: to see what privacy costs.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is random; the same seed gives the same file.")] = 0,
+    updates: Annotated[int, typer.Option(min=1, help="Updates of every site.")] = 600,
+    standardise: Annotated[
+        bool, typer.Option("--standardise", help="Spend a tenth of the budget on centres and scales of numbers.")
+    ] = False,
+    min_rows: Annotated[int, typer.Option(min=1, help="Sites with fewer rows become one site 'other'.")] = 1,
+    test: Annotated[Path | None, typer.Option(metavar="TABLE", help="Rows to judge the predictions by.")] = None,
+    encoding: Encoding = "utf-8",
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a model to tables as a federation of their sites would, each within its own privacy budget.
+
+    A simulation, for planning and teaching: the noise is seeded, and all rows are read here.
+
+    Example: fedvi fit schema.toml patients.csv --site-column hospital --eps 1 --out model.fedvi
+    """
+    require_new(out, force)
+    if not_private and eps is not None:
+        raise InputError(f"Expected --eps or --not-private, got both (--eps {eps:g}). Leave one out.")
+    from fedvi.fitting import fit as fit_tables
+
+    fitted = fit_tables(
+        schema,
+        tables,
+        site_column=site_column,
+        epsilon=None if not_private else 1.0 if eps is None else eps,
+        delta=delta,
+        seed=seed,
+        updates=updates,
+        standardise=standardise,
+        min_rows=min_rows,
+        encoding=encoding,
+        progress=False if as_json else None,
+    )
+    scores = {} if test is None else fitted.evaluate(test, encoding=encoding)
+    fitted.save(out)
+    if as_json:
+        typer.echo(json.dumps(_plain(fitted, out, scores)))
+    else:
+        _show(fitted, out, scores)
+
+
+def _plain(fitted: Fitted, out: Path, scores: dict[str, float]) -> dict[str, object]:
+    return {
+        "model": str(out),
+        "schema": fitted.schema.digest,
+        "sites": [dataclasses.asdict(site) for site in fitted.sites],
+        "scores": scores,
+        "statement": fitted.statement,
+    }
+
+
+def _show(fitted: Fitted, out: Path, scores: dict[str, float]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table("site", title=f"{len(fitted.sites)} sites, {len(fitted.schema.features)} features")
+    for name in ("rows", "updates", "epsilon", "delta"):
+        table.add_column(name, justify="right")
+    for site in fitted.sites:
+        private = site.epsilon is not None
+        spent = f"{site.epsilon:.4f} of {site.epsilon_max:g}" if private else "not private"
+        table.add_row(site.name, str(site.rows), str(site.updates), spent, f"{site.delta:g}" if private else "-")
+    console.print(table)
+    if scores:
+        shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in scores.items())
+        console.print(f"Test rows: {shown}", markup=False, soft_wrap=True)
+    console.print(fitted.statement.splitlines()[0].capitalize() + ".", markup=False)
+    console.print(f"Wrote {out}. Next: fedvi predict {out} TABLE, fedvi inspect {out}", markup=False, soft_wrap=True)

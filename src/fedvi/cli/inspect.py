@@ -1,0 +1,106 @@
+"""`fedvi inspect`: what a posterior file says, and where it comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedvi.cli.tables import AsJson, Level, ModelFile
+
+if TYPE_CHECKING:
+    from fedvi.fitting import Coefficient, Fitted
+
+WIDTH = 33
+"""Characters of an interval's drawing; odd, so that zero has its own."""
+
+
+def inspect(
+    model: ModelFile,
+    level: Level = 0.9,
+    top: Annotated[int, typer.Option(min=1, help="How many coefficients to show, the surest first.")] = 25,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the figure goes: PNG, SVG or PDF. Default: MODEL-coefficients.png."),
+    ] = None,
+    no_figure: Annotated[bool, typer.Option("--no-figure", help="Draw no figure.")] = False,
+    arviz: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write draws for ArviZ, as netCDF. Needs fedvi[arviz].")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a posterior's coefficients by name with credible intervals, its sites and its privacy statement.
+
+    Coefficients are in units of the schema's scales, so that they can be compared.
+
+    Example: fedvi inspect model.fedvi --figure coefficients.svg
+    """
+    from fedvi.fitting import Fitted
+    from fedvi.fitting.file import read_header
+
+    fitted = Fitted.load(model)
+    coefficients = sorted(fitted.coefficients(level), key=lambda each: -abs(each.mean) / each.std)
+    written = []
+    if not no_figure:
+        path = figure or Path(f"{model.stem}-coefficients.png")
+        _draw(fitted, coefficients[:top], level, path)
+        written.append(f"Figure: {path}")
+    if arviz is not None:
+        fitted.to_arviz().to_netcdf(str(arviz))
+        written.append(f"Draws for ArviZ: {arviz}")
+    if as_json:
+        header = read_header(model)
+        plain = {name: header[name] for name in ("model", "schema_hash", "sites", "privacy", "settings", "versions")}
+        typer.echo(json.dumps({**plain, "coefficients": [dataclasses.asdict(each) for each in coefficients]}))
+        return
+    _show(fitted, coefficients, top, level)
+    for line in written:
+        typer.echo(line)
+
+
+def _show(fitted: Fitted, coefficients: list[Coefficient], top: int, level: float) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    shown = coefficients[:top]
+    title = f"Coefficients, {level:.0%} credible intervals; heard: what privacy noise has left"
+    table = Table("feature", title=title)
+    for name in ("mean", "low", "high", "heard"):
+        table.add_column(name, justify="right")
+    table.add_column("interval", no_wrap=True)
+    reach = max(max(abs(each.low), abs(each.high)) for each in shown)
+    for each in shown:
+        numbers = (f"{value:.3f}" for value in (each.mean, each.low, each.high))
+        table.add_row(escape(each.feature), *numbers, f"{each.heard:.0%}", drawing(each, reach))
+    console.print(table)
+    if len(coefficients) > top:
+        console.print(f"{len(coefficients) - top} more; see --top.")
+    sites = ", ".join(f"{site.name} ({site.rows} rows, {site.updates} updates)" for site in fitted.sites)
+    console.print(f"Sites: {sites}", markup=False, soft_wrap=True)
+    console.print(f"Schema: {fitted.schema.digest[:12]}", markup=False)
+    console.print(fitted.statement, markup=False, highlight=False, soft_wrap=True)
+
+
+def drawing(each: Coefficient, reach: float) -> str:
+    """Return the interval as a line of characters, zero in the middle, `reach` at both ends."""
+
+    def place(value: float) -> int:
+        return round((value / reach + 1) / 2 * (WIDTH - 1)) if reach else WIDTH // 2
+
+    line = [" "] * WIDTH
+    line[WIDTH // 2] = "┊"
+    low, high = place(each.low), place(each.high)
+    line[low : high + 1] = "─" * (high - low + 1)
+    line[place(each.mean)] = "●"
+    return "".join(line)
+
+
+def _draw(fitted: Fitted, coefficients: list[Coefficient], level: float, path: Path) -> None:
+    from fedvi.reports.coefficients import draw_coefficients
+
+    draw_coefficients(fitted, coefficients, level, path)

@@ -1,0 +1,86 @@
+"""`fedvi predict`: predictions with credible intervals for the rows of a table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from fedvi.cli.tables import Encoding, Force, Level, ModelFile, Table, require_new
+from fedvi.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fedvi.fitting import Predictions
+
+
+def predict(
+    model: ModelFile,
+    table: Table,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="CSV file to write. Default: standard output.")
+    ] = None,
+    level: Level = 0.9,
+    id_column: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="A column to copy, to tell rows apart.")
+    ] = None,
+    encoding: Encoding = "utf-8",
+    force: Force = False,
+) -> None:
+    """Predict the target of every row of a table, which needs none, as CSV in the order of its rows.
+
+    For two classes: prediction, probability of the second class, and its credible interval. For numbers: prediction,
+    and the interval that holds the number itself.
+
+    Example: fedvi predict model.fedvi new-patients.csv --out predictions.csv
+    """
+    from fedvi.fitting import Fitted
+
+    if out is not None:
+        require_new(out, force)
+    fitted = Fitted.load(model)
+    chunks = fitted.predict_chunks(table, level=level, id_column=id_column, encoding=encoding)
+    if out is None:
+        try:
+            _write(chunks, sys.stdout.buffer)
+            sys.stdout.flush()
+        except BrokenPipeError:  # who reads has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    unfinished = out.with_name(out.name + ".unfinished")
+    try:
+        with open(unfinished, "wb") as file:
+            rows = _write(chunks, file)
+        os.replace(unfinished, out)
+    except OSError as error:
+        raise InputError(f"Cannot write {os.fspath(out)!r}: {error.strerror}.") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+    typer.echo(f"Wrote {rows} predictions to {out}.", err=True)
+
+
+def _write(chunks: Iterator[Predictions], file: BinaryIO) -> int:
+    """Write all predictions as CSV, and return how many."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    writer: Any = None
+    rows = 0
+    for chunk in chunks:
+        batch = pa.table({name: _plain(column) for name, column in chunk.columns().items()})
+        if writer is None:
+            writer = csv.CSVWriter(file, batch.schema, write_options=csv.WriteOptions(quoting_style="needed"))
+        writer.write_table(batch)
+        rows += batch.num_rows
+    if writer is not None:
+        writer.close()
+    return rows
+
+
+def _plain(column: Any) -> Any:
+    """Return numbers in single precision, which is as much as they have and prints as few digits."""
+    return column.astype("float32") if column.dtype.kind == "f" else column.astype(object)

@@ -1,0 +1,29 @@
+"""What the commands about tables have in common: their arguments, and files that are not overwritten by accident."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedvi.errors import InputError
+
+TABLE_HELP = "CSV, TSV (also .gz), Parquet or Arrow file."
+
+Table = Annotated[Path, typer.Argument(metavar="TABLE", help=TABLE_HELP)]
+SchemaFile = Annotated[Path, typer.Argument(metavar="SCHEMA", help="TOML file that all sites share.")]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="Posterior file, as written by fedvi fit.")]
+SiteColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The column that says which site a row belongs to.")
+]
+Encoding = Annotated[str, typer.Option(help="Encoding of text files, for example latin-1.")]
+Level = Annotated[float, typer.Option(help="Probability that a credible interval holds.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def require_new(path: Path, force: bool) -> None:
+    """Raise `InputError` if the file exists and is not to be overwritten."""
+    if path.exists() and not force:
+        raise InputError(f"Expected a new file, got {path}, which exists. Use --force to overwrite it.")

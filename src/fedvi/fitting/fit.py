@@ -1,0 +1,236 @@
+"""`fit`: a schema and tables in, a posterior that predicts out. The federation is simulated in this process.
+
+    encode -> (standardise privately) -> simulate -> correct the width -> Fitted
+
+For planning and teaching: noise is drawn from a seed, and every artefact says so. A real federation uses the same
+schema, the same client and server steps, and the same posterior file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedvi.checks import whole
+from fedvi.data import ByColumn, CheckedTable, Encoded, Schema, encode
+from fedvi.errors import InputError
+from fedvi.federation import simulate
+from fedvi.federation.randomness import STATISTIC, stream
+from fedvi.federation.result import Result
+from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
+from fedvi.fitting.recipe import UPDATES, Recipe, recipe
+from fedvi.gaussian import Factor
+from fedvi.local.standardise import Standardisation
+from fedvi.local.width import width_of
+from fedvi.models import Model
+from fedvi.privacy import Budget
+from fedvi.privacy.sums import BoundedSum, part_of
+
+STANDARDISE, WIDTH = 0.1, 0.05
+"""Shares of the budget, in squared noise."""
+
+Vectors = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def fit(
+    schema: Schema | str | PathLike[str],
+    tables: Any,
+    *,
+    site_column: str | None = None,
+    epsilon: float | Mapping[str, float] | None = 1.0,
+    delta: float | None = None,
+    seed: int = 0,
+    updates: int = UPDATES,
+    standardise: bool = False,
+    min_rows: int = 1,
+    encoding: str = "utf-8",
+    progress: bool | None = None,
+) -> Fitted:
+    """Simulate a federation over tables and return its posterior.
+
+    schema: a `Schema`, or the path of one.
+    tables: one table (a path, or anything that speaks Arrow) with a `site_column`; or one table per site, by name or as
+        a list of paths, which are then named for their files.
+    epsilon: every site's budget, or one per site by name; None for no privacy. delta: of all budgets; None for the
+        rule 10^floor(log10(1/N)) of every site's N rows.
+    updates: of every site.
+    standardise: spend a tenth of the budget on centres and scales of numbers, instead of taking the schema's.
+    min_rows: sites with fewer rows become one site 'other'.
+    """
+    schema = schema if isinstance(schema, Schema) else Schema.load(schema)
+    whole("updates", updates, 1)
+    whole("seed", seed, 0, 2**64 - 1)
+    return fit_rows(
+        schema,
+        read_sites(schema, tables, site_column, min_rows, encoding),
+        epsilon=epsilon,
+        delta=delta,
+        seed=seed,
+        updates=updates,
+        standardise=standardise,
+        progress=progress,
+    )
+
+
+def fit_rows(
+    schema: Schema,
+    sites: dict[str, CheckedTable],
+    *,
+    epsilon: float | Mapping[str, float] | None,
+    delta: float | None,
+    seed: int,
+    updates: int = UPDATES,
+    standardise: bool = False,
+    progress: bool | None = None,
+) -> Fitted:
+    """Do what `fit` does with rows that the schema has encoded already, by site."""
+    rows = sum(len(x) for x, _ in sites.values())
+    budgets = None if epsilon is None else _budgets(epsilon, delta, sites)
+    if standardise and budgets is None:
+        raise InputError("Expected a privacy budget to standardise by, got epsilon=None. Leave one of them out.")
+    first = _parts(budgets, STANDARDISE) if standardise else {}
+    last = _parts(budgets, WIDTH)
+
+    def released(parts: dict[str, BoundedSum], vectors: Vectors, number: int) -> np.ndarray:
+        """Return the sum over all sites, as released; without budgets, as it is."""
+        total: Any = 0.0
+        for index, (name, (x, y)) in enumerate(sites.items()):
+            summands = vectors(x, y)
+            noise = stream(seed, STATISTIC, index, number).standard_normal((summands.shape[1],))
+            total = total + (parts[name].release(summands, noise) if parts else summands.sum(axis=0))
+        return np.asarray(total)
+
+    given = schema
+    standard = Standardisation.of(schema)
+    if standardise and standard.names:
+        scales = standard.scales(released(first, standard.vectors, 0), rows, _noise(first))
+        schema = standard.schema(schema, *scales)
+        sites = {name: (standard.transform(x, *scales), y) for name, (x, y) in sites.items()}
+    least = None if budgets is None else min(budget.epsilon for budget in budgets.values())
+    chosen = recipe(schema, rows, least, updates)
+    result = simulate(
+        sites,
+        chosen.model,
+        seed=seed,
+        prior=chosen.prior,
+        algorithm=chosen.algorithm,
+        max_updates=chosen.updates,
+        privacy=None if budgets is None else _what_is_left(budgets, first, last),
+        progress=progress,
+    )
+    width, mean = width_of(chosen.model), np.asarray(result.posterior.mean, np.float64)
+
+    def numbers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return width.numbers(x @ mean, y.astype(np.float64))[:, None]
+
+    ratio = width.ratio(float(released(last, numbers, 1)[0]) / rows, _noise(last) / rows)
+    factors = {
+        name: width.corrected(state.factor, ratio, result.posterior.mean) for name, state in result.clients.items()
+    }
+    return _fitted(given, schema, width.model(ratio), chosen, factors, sites, result, seed)
+
+
+def _fitted(
+    given: Schema,
+    schema: Schema,
+    model: Model,
+    chosen: Recipe,
+    factors: Mapping[str, Factor],
+    sites: dict[str, CheckedTable],
+    result: Result,
+    seed: int,
+) -> Fitted:
+    privacy = result.privacy
+    records = tuple(
+        SiteRecord.of(name, len(x), int(result.clients[name].sequence), given.digest, privacy.get(name))
+        for name, (x, _) in sites.items()
+    )
+    stacked: Any = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(factors[name] for name in sites))
+    return Fitted(
+        schema=schema,
+        model=model,
+        prior=chosen.prior,
+        factors=stacked,
+        posterior=posterior_of(chosen.prior, stacked),
+        sites=records,
+        statement=result.statement,
+        settings={"seed": seed, **{key: result.checkpoint.settings[key] for key in ("algorithm", "schedule")}},
+    )
+
+
+def read_sites(
+    schema: Schema, tables: Any, site_column: str | None, min_rows: int, encoding: str
+) -> dict[str, CheckedTable]:
+    """Return the encoded rows of every site by name."""
+    whole("min_rows", min_rows, 1)
+    if site_column is not None:
+        if isinstance(tables, list | tuple):
+            if len(tables) != 1:
+                raise InputError(f"Expected one table for the site column {site_column!r}, got {len(tables)}.")
+            (tables,) = tables
+        encoded = encode(schema, tables, site_column=site_column, encoding=encoding)
+        x, y = encoded.x, _targets(encoded)
+        groups = ByColumn(site_column, min_rows).split(y, {site_column: encoded.sites})
+        return {name: (x[rows], y[rows]) for name, rows in groups.items()}
+    by_site = tables if isinstance(tables, Mapping) else _by_file(tables)
+    parts = {str(name): encode(schema, table, encoding=encoding) for name, table in by_site.items()}
+    return {name: (part.x, _targets(part)) for name, part in parts.items()}
+
+
+def _by_file(tables: Any) -> dict[str, Any]:
+    """Return tables by the names of their files."""
+    if not isinstance(tables, list | tuple) or not all(isinstance(path, str | PathLike) for path in tables):
+        raise InputError("Expected a site column, or one table per site, got one table. Say which column has the site.")
+    names = [Path(path).stem for path in tables]
+    if len(tables) < 2 or len(set(names)) < len(names):
+        raise InputError(
+            f"Expected a site column, or several files with different names, one per site, got {', '.join(names)}."
+        )
+    return dict(zip(names, tables, strict=True))
+
+
+def _targets(encoded: Encoded) -> np.ndarray:
+    assert encoded.y is not None
+    return encoded.y
+
+
+def _budgets(
+    epsilon: float | Mapping[str, float], delta: float | None, sites: dict[str, CheckedTable]
+) -> dict[str, Budget]:
+    """Return every site's budget with its delta."""
+    if isinstance(epsilon, Mapping) and set(epsilon) != set(sites):
+        wrong = ", ".join(sorted(set(epsilon) ^ set(sites)))
+        raise InputError(f"Expected one epsilon for every site by name, got none or too many for: {wrong}.")
+    for name, (x, _) in sites.items():
+        if len(x) < 2:
+            raise InputError(
+                f"Expected at least 2 rows at every site, got {len(x)} at site {name!r}: it would say nothing but "
+                "noise. Join small sites with --min-rows (in Python min_rows), or leave it out."
+            )
+    return {
+        name: Budget(epsilon[name] if isinstance(epsilon, Mapping) else epsilon, delta or "auto").fixed(len(x))
+        for name, (x, _) in sites.items()
+    }
+
+
+def _parts(budgets: dict[str, Budget] | None, share: float) -> dict[str, BoundedSum]:
+    return {name: part_of(budget, share) for name, budget in (budgets or {}).items()}
+
+
+def _what_is_left(budgets: dict[str, Budget], *parts: dict[str, BoundedSum]) -> dict[str, Budget]:
+    """Return the budgets beside the sums that they pay for too."""
+    events = {name: Counter(part[name].event for part in parts if part) for name in budgets}
+    return {name: budget.beside(events[name]) for name, budget in budgets.items()}
+
+
+def _noise(parts: Mapping[str, BoundedSum]) -> float:
+    """Return the standard deviation of the noise in the sum over all sites."""
+    return math.sqrt(sum(part.noise_multiplier**2 for part in parts.values()))

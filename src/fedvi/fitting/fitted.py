@@ -1,0 +1,239 @@
+"""What a fit leaves: the posterior with everything that is needed to predict by it and to know where it comes from.
+
+    posterior = prior * t_1 * ... * t_M             the factors are kept, each with its site's record
+
+A `Fitted` predicts for raw tables, because it carries its schema. It holds released factors and public values only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import norm
+
+from fedvi.checks import in_range, whole
+from fedvi.data import BinaryTarget, Schema, encode, encode_chunks
+from fedvi.errors import InputError
+from fedvi.gaussian import Factor, GaussianFamily, NoisyGaussian
+from fedvi.metrics import evaluate
+from fedvi.models import Bernoulli, Model, Normal
+from fedvi.privacy.events import to_json
+from fedvi.privacy.statement import Spent
+
+if TYPE_CHECKING:
+    import arviz
+
+ROWS_AT_ONCE = 16_384
+"""Rows whose predictions are made together."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteRecord:
+    """Where one factor comes from.
+
+    schema: hash of the schema that the site encoded its rows by.
+    epsilon, delta: what the site spent; None if nothing was private. events: on what.
+    """
+
+    name: str
+    rows: int
+    updates: int
+    schema: str
+    epsilon: float | None
+    epsilon_max: float | None
+    delta: float | None
+    events: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def of(cls, name: str, rows: int, updates: int, schema: str, spent: Spent | None) -> SiteRecord:
+        """Return the record of a site that has spent so much."""
+        if spent is None:
+            return cls(name, rows, updates, schema, None, None, None, ())
+        events = tuple({**to_json(event), "count": count} for event, count in spent.events)
+        return cls(name, rows, updates, schema, spent.epsilon, spent.epsilon_max, spent.delta, events)
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """Predictions for the rows of a table, in their order.
+
+    mean: probability of the target's second class, or the expected number.
+    low, high: ends of the credible interval: of that probability, or of the number itself.
+    labels: the more probable class of every row; None for numbers.
+    ids: the values of a column that was asked for; None without one.
+    """
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    labels: np.ndarray | None
+    ids: np.ndarray | None = None
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return the columns as `fedvi predict` writes them, for `pandas.DataFrame(...)` and the like."""
+        kept = {} if self.ids is None else {"id": self.ids}
+        if self.labels is None:
+            return {**kept, "prediction": self.mean, "low": self.low, "high": self.high}
+        return {**kept, "prediction": self.labels, "probability": self.mean, "low": self.low, "high": self.high}
+
+
+@dataclasses.dataclass(frozen=True)
+class Coefficient:
+    """One weight of the posterior, in units of the schema's scales.
+
+    heard: how much of what the sites said about it the privacy noise has left, 0 to 1; 1 without privacy.
+    """
+
+    feature: str
+    mean: float
+    std: float
+    low: float
+    high: float
+    heard: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """A posterior, its schema, and where it comes from; made by `fit`, or by `Fitted.load` from a file.
+
+    factors: of all sites, stacked in the order of `sites`.
+    statement: what was promised about privacy, in plain words.
+    settings: what else is known about how it was made.
+    """
+
+    schema: Schema
+    model: Model
+    prior: GaussianFamily
+    factors: Factor
+    posterior: GaussianFamily
+    sites: tuple[SiteRecord, ...]
+    statement: str
+    settings: dict[str, Any]
+
+    def predict(
+        self, table: Any, *, level: float = 0.9, id_column: str | None = None, encoding: str = "utf-8"
+    ) -> Predictions:
+        """Return predictions with credible intervals for the rows of a table, which needs no target."""
+        parts = list(self.predict_chunks(table, level=level, id_column=id_column, encoding=encoding))
+        kinds = [part.columns() for part in parts]
+        joined = {name: np.concatenate([kind[name] for kind in kinds]) for name in kinds[0]}
+        binary = isinstance(self.schema.target, BinaryTarget)
+        return Predictions(
+            mean=joined["probability" if binary else "prediction"],
+            low=joined["low"],
+            high=joined["high"],
+            labels=joined["prediction"] if binary else None,
+            ids=joined.get("id"),
+        )
+
+    def predict_chunks(
+        self, table: Any, *, level: float = 0.9, id_column: str | None = None, encoding: str = "utf-8"
+    ) -> Iterator[Predictions]:
+        """Do what `predict` does, chunk by chunk in bounded memory."""
+        check_level(level)
+        for chunk in encode_chunks(self.schema, table, site_column=id_column, target=False, encoding=encoding):
+            for start in range(0, len(chunk.x), ROWS_AT_ONCE):
+                rows = slice(start, start + ROWS_AT_ONCE)
+                ids = None if chunk.sites is None else chunk.sites[rows]
+                yield dataclasses.replace(self.predict_rows(chunk.x[rows], level), ids=ids)
+
+    def predict_rows(self, x: np.ndarray, level: float = 0.9) -> Predictions:
+        """Return predictions for rows that the schema has encoded already."""
+        target = self.schema.target
+        predicted = _predict(self.model, self.posterior, jnp.asarray(x), level)
+        mean, low, high = (np.asarray(part, np.float64) for part in predicted)
+        if isinstance(target, BinaryTarget):
+            labels = np.array(target.values)[(mean > 0.5).astype(int)]
+            return Predictions(mean, low, high, labels)
+        mean, low, high = (target.centre + target.scale * part for part in (mean, low, high))
+        return Predictions(mean, low, high, None)
+
+    def evaluate(self, table: Any, *, encoding: str = "utf-8") -> dict[str, float]:
+        """Return the scores of predictions for a table with known targets; those of numbers in their own units."""
+        rows = encode(self.schema, table, encoding=encoding)
+        scores = evaluate(self.model, self.posterior, rows.x, rows.y)  # type: ignore[arg-type]
+        if isinstance(self.schema.target, BinaryTarget):
+            return scores
+        scale = self.schema.target.scale
+        changed = {"rmse": scores["rmse"] * scale, "log_likelihood": scores["log_likelihood"] - math.log(scale)}
+        return {**scores, **changed}
+
+    def coefficients(self, level: float = 0.9) -> list[Coefficient]:
+        """Return all weights by the name of their feature."""
+        check_level(level)
+        mean, std = (np.asarray(part, np.float64) for part in (self.posterior.mean, self.posterior.std))
+        reach = norm.ppf(0.5 + level / 2) * std
+        heard = np.ones_like(mean)
+        if isinstance(self.factors, NoisyGaussian):
+            heard = np.asarray(product_of(self.factors).shrinkage, np.float64)
+        columns = zip(self.schema.features, mean, std, mean - reach, mean + reach, heard, strict=True)
+        return [Coefficient(feature, *map(float, numbers)) for feature, *numbers in columns]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the posterior file, atomically."""
+        from fedvi.fitting.file import save
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Fitted:
+        """Read a posterior file, or raise `InputError`."""
+        from fedvi.fitting.file import load
+
+        return load(path)
+
+    def to_arviz(self, draws: int = 1000, chains: int = 4, seed: int = 0) -> arviz.InferenceData:
+        """Return draws from the posterior for ArviZ, which must be installed: `pip install 'fedvi[arviz]'`."""
+        whole("draws", draws, 1)
+        whole("chains", chains, 1)
+        try:
+            import arviz
+        except ImportError:
+            raise InputError("ArviZ is not installed. Install it with: pip install 'fedvi[arviz]'") from None
+        weights = self.posterior.sample(jax.random.key(seed), (chains, draws))
+        return arviz.from_dict(
+            posterior={"weight": np.asarray(weights, np.float64)},
+            coords={"feature": list(self.schema.features)},
+            dims={"weight": ["feature"]},
+            attrs={"made_by": "fedvi", "schema": self.schema.digest, "independent_draws": "yes"},
+        )
+
+
+def product_of(factors: Any) -> Any:
+    """Return the product of stacked factors, summed in double precision."""
+    return jax.tree.map(lambda leaf: jnp.asarray(np.sum(np.asarray(leaf, np.float64), axis=0), leaf.dtype), factors)
+
+
+def posterior_of(prior: Any, factors: Any) -> Any:
+    """Return `prior * t_1 * ... * t_M` for stacked factors."""
+    return product_of(factors).posterior(prior)
+
+
+def check_level(level: float) -> None:
+    """Raise unless `level` is a probability that an interval can have."""
+    in_range("level", level, 0.001, 0.999)
+
+
+@functools.partial(jax.jit, static_argnames="level")
+def _predict(model: Model, q: Any, x: Any, level: float) -> tuple[Any, Any, Any]:
+    """Return mean, low and high: of the probability of +1, or of a number."""
+    predictive = model.predictive(q, x)
+    reach = float(norm.ppf(0.5 + level / 2))
+    match predictive:
+        case Bernoulli():
+            mean, variance = q.project(x)
+            half, odds = reach * jnp.sqrt(variance), predictive.log_odds
+            low, high = jnp.minimum(mean - half, odds), jnp.maximum(mean + half, odds)  # extreme means may lie outside
+            return jax.nn.sigmoid(odds), jax.nn.sigmoid(low), jax.nn.sigmoid(high)
+        case Normal():
+            half = reach * jnp.sqrt(predictive.variance)
+            return predictive.mean, predictive.mean - half, predictive.mean + half
+    raise TypeError(f"No intervals are known for {type(predictive).__name__}.")

@@ -1,0 +1,115 @@
+"""How wide the posterior should be, from one more private number per site.
+
+Noise-aware factors take a model's curvature at its bound: right for steps, too sure of themselves as a posterior. And
+the noise variance of a linear model is an assumption. After the last update every site releases the sum of one number
+in [0, 1] per row (`fedvi.privacy.sums`), and all factors are corrected by one ratio, as post-processing:
+
+| model    | number of a row, at eta = m'x    | ratio r                             | corrected factor          |
+|----------|----------------------------------|-------------------------------------|---------------------------|
+| logistic | 4 p (1 - p)                      | its mean: curvature / bound         | (h - (1-r) S m, r S, r V) |
+| linear   | min((y - eta)^2 / variance, 4)/4 | assumed / estimated noise variance  | (r h, r S, r^2 V)         |
+
+with (h, S, V) the natural mean, precision and noise of a factor, and m the posterior mean. The logistic one keeps the
+posterior's mean and makes it wider. The estimate of the linear one is drawn towards the assumption where noise drowns
+it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import chi2
+
+from fedvi.gaussian import NoisyGaussian
+from fedvi.models import LinearRegression, LogisticRegression, Model
+
+LARGEST_SQUARE = 4.0
+"""Squared residuals count up to this many variances of the noise."""
+
+LOG_SPREAD = 0.5
+"""Standard deviation of the logarithm of the noise variance around what was assumed, before anything is seen."""
+
+LEAST_CURVATURE = 0.02
+"""Least ratio of a logistic model: as if nearly all rows were predicted with 99.5 % confidence."""
+
+
+class Width(Protocol):
+    """What a model needs to know about rows to get the width of its posterior right."""
+
+    def numbers(self, eta: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return a number between 0 and 1 for every row."""
+
+    def ratio(self, average: float, error: float) -> float:
+        """Return how much more curvature the rows have than was assumed; `average` has this standard error."""
+
+    def corrected(self, factor: Any, ratio: float, mean: Any) -> Any:
+        """Return the factor with that much more curvature."""
+
+    def model(self, ratio: float) -> Model:
+        """Return the model that the corrected factors belong to."""
+
+
+class _Logistic:
+    def __init__(self, model: LogisticRegression):
+        self._model = model
+
+    def numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        return 4 * expit(eta) * expit(-eta)
+
+    def ratio(self, average: float, error: float) -> float:  # noqa: ARG002
+        return min(max(average, LEAST_CURVATURE), 1.0)
+
+    def corrected(self, factor: Any, ratio: float, mean: Any) -> Any:
+        natural_mean = factor.natural_mean - (1 - ratio) * factor.precision * mean
+        return NoisyGaussian(natural_mean, factor.precision * ratio, factor.noise * ratio)
+
+    def model(self, ratio: float) -> Model:  # noqa: ARG002
+        return self._model
+
+
+class _Linear:
+    def __init__(self, model: LinearRegression):
+        self._model = model
+
+    def numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.minimum((y - eta) ** 2 / float(self._model.noise_variance), LARGEST_SQUARE) / LARGEST_SQUARE
+
+    def ratio(self, average: float, error: float) -> float:
+        low, high = -8.0, 4.0  # logarithm of the variance
+        if average <= _expected(low) or average >= _expected(high):
+            found = low if average <= _expected(low) else high
+        else:
+            found = brentq(lambda log_variance: _expected(log_variance) - average, low, high)
+        slope = (_expected(found + 1e-3) - _expected(found - 1e-3)) / 2e-3
+        believed = LOG_SPREAD**2 / (LOG_SPREAD**2 + (error / max(slope, 1e-9)) ** 2)
+        return math.exp(-believed * found)
+
+    def corrected(self, factor: Any, ratio: float, mean: Any) -> Any:  # noqa: ARG002
+        scaled = factor**ratio
+        return dataclasses.replace(scaled, noise=scaled.noise * ratio) if isinstance(scaled, NoisyGaussian) else scaled
+
+    def model(self, ratio: float) -> Model:
+        return LinearRegression(float(self._model.noise_variance) / ratio)
+
+
+def _expected(log_variance: float) -> float:
+    """Return `E[min(v Z^2, B)] / B` for a standard normal Z."""
+    variance = math.exp(log_variance)
+    cut = LARGEST_SQUARE / variance
+    return float(variance * chi2.cdf(cut, 3) / LARGEST_SQUARE + chi2.sf(cut, 1))
+
+
+def width_of(model: Model) -> Width:
+    """Return what is known about the width of a model's posterior."""
+    match model:
+        case LogisticRegression():
+            return _Logistic(model)
+        case LinearRegression():
+            return _Linear(model)
+    raise TypeError(f"No width is known for {type(model).__name__}.")

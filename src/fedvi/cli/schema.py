@@ -62,7 +62,7 @@ def infer(
     if as_json:
         typer.echo(json.dumps(_inferred(found, out)))
     else:
-        _show_schema(found, table, out)
+        _show_schema(found, out)
 
 
 @app.command()
@@ -144,7 +144,7 @@ def _checked(schema: Schema, counts: Counts, sites: Counter[str], classes: Count
     }
 
 
-def _show_schema(found: Inferred, table: Path, out: Path) -> None:
+def _show_schema(found: Inferred, out: Path) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table as Grid

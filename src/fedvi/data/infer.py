@@ -55,6 +55,7 @@ NEGATIVES = ("0", "-1", "no", "false", "n", "f", "negative", "neg", "none", "abs
 MOST_DISTINCT = 200_000
 IDENTIFIER_VALUES = 50
 RIDGE = 1e-6
+REGRESSION_BYTES = 64 << 20
 DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}( .*)?|\d{1,2}:\d{2}(:\d{2}.*)?"
 )
@@ -106,7 +107,7 @@ def infer_schema(
         raise InputError(f"Expected a column of {reader.name} to predict {target!r} from, got none. {' '.join(notes)}")
     schema = Schema(tuple(columns), wanted)
     if isinstance(wanted, NumberTarget):
-        schema = Schema(schema.columns, _with_residual_scale(schema, wanted, reader))
+        schema = Schema(schema.columns, _with_residual_scale(schema, wanted, reader, rows))
     return Inferred(schema, tuple(notes), rows)
 
 
@@ -299,14 +300,24 @@ def _outwards(value: float, step: int, rounded: Callable[[float], int]) -> float
     return round(nearest * unit, max(-step, 0))
 
 
-def _with_residual_scale(schema: Schema, target: NumberTarget, reader: Reader) -> NumberTarget:
-    """Return the target with the standard deviation of what a ridge regression leaves, in the target's units."""
-    dim = schema.dim
-    gram, right, square, rows = np.zeros((dim, dim)), np.zeros(dim), 0.0, 0
+def _with_residual_scale(schema: Schema, target: NumberTarget, reader: Reader, rows: int) -> NumberTarget:
+    """Return the target with the standard deviation of what a ridge regression leaves, in the target's units.
+
+    Of a long table every second, third, ... row is used, so that they fit into `REGRESSION_BYTES`. They are multiplied
+    when all are read: the threads of matrix products do not get along with those that parse.
+    """
+    step = math.ceil(rows * schema.dim * 4 / REGRESSION_BYTES)
+    taken: list[tuple[np.ndarray, np.ndarray]] = []
+    start = 0
     for chunk in chunks(Encoder(schema, reader, strict=False)):
         assert chunk.y is not None
-        here = np.isfinite(chunk.y)
-        x, y = chunk.x[here].astype(float), chunk.y[here].astype(float)
+        used = np.arange(-start % step, len(chunk.x), step)
+        used = used[np.isfinite(chunk.y[used])]
+        taken.append((chunk.x[used], chunk.y[used]))
+        start += len(chunk.x)
+    dim = schema.dim
+    gram, right, square, rows = np.zeros((dim, dim)), np.zeros(dim), 0.0, 0
+    for x, y in ((x.astype(float), y.astype(float)) for x, y in taken):
         gram += x.T @ x
         right += x.T @ y
         square += float(y @ y)

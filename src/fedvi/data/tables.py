@@ -319,7 +319,8 @@ class _ObjectReader(Reader):
             try:
                 return pa.RecordBatchReader.from_stream(self.source)
             except (TypeError, ValueError, pa.ArrowException) as error:  # mixed types, a column twice, one column only
-                raise InputError(f"Expected {self.name} to be a table, got: {_first_line(error)}.") from None
+                what = "one column" if "non-struct" in str(error) else _first_line(error)
+                raise InputError(f"Expected {self.name} to be a table, got: {what}.") from None
 
     def _read(self, wanted: dict[str, Kind]) -> Iterator[Batch]:
         import pyarrow as pa
@@ -481,12 +482,11 @@ class _CsvReader(Reader):
 
     def _header(self) -> tuple[str, list[str]]:
         try:
-            with self._lines() as lines:
+            with self._lines("surrogateescape") as lines:  # what is wrong further down is found there
                 line = next(lines, "")
-        except UnicodeError as error:
-            raise InputError(
-                f"Expected {self._codec} text in the header of {self.name}: {error}. {self._remedy}"
-            ) from None
+            line.encode()
+        except UnicodeError:
+            raise InputError(f"Expected {self._codec} text in the header of {self.name}. {self._remedy}") from None
         if not line.strip():
             what = "an empty file" if self.path.stat().st_size == 0 else "an empty first line"
             raise InputError(f"Expected a header in the first line of {self.name}, got {what}.")
@@ -494,7 +494,7 @@ class _CsvReader(Reader):
             raise InputError(f"Expected a text file, got {self.name}: its first line holds zero bytes. {self._remedy}")
         bare = re.sub(r'"[^"]*"?', "", line)
         delimiter = max(DELIMITERS, key=bare.count)  # the first of those that are as frequent
-        with self._lines() as lines:
+        with self._lines("surrogateescape") as lines:
             return delimiter, next(csv.reader(lines, delimiter=delimiter))
 
     @property
@@ -539,7 +539,7 @@ class _CsvReader(Reader):
                     number += 1
                 self.fraction = min(file.tell() / size, 1.0)
             if rest:
-                yield number, rest
+                yield number, rest if rest.endswith(b"\n") else rest + b"\n"
 
     def _pieces(self, file: Any) -> Iterator[bytes]:
         """Yield the bytes of the file as UTF-8, some megabytes at a time."""

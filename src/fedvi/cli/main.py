@@ -20,6 +20,7 @@ from fedvi.cli.ledger import app as ledger
 from fedvi.cli.predict import predict
 from fedvi.cli.report import report
 from fedvi.cli.reproduce import reproduce
+from fedvi.cli.schema import app as schema
 from fedvi.cli.simulate import simulate
 from fedvi.compiling import cache_compilations
 from fedvi.errors import FedviError, InputError
@@ -39,6 +40,7 @@ app.command()(simulate)
 app.command()(report)
 app.command()(budget)
 app.add_typer(ledger, name="ledger")
+app.add_typer(schema, name="schema")
 app.command()(audit)
 app.command()(bench)
 

@@ -83,4 +83,4 @@ def _write(chunks: Iterator[Predictions], file: BinaryIO) -> int:
 
 def _plain(column: Any) -> Any:
     """Return numbers in single precision, which is as much as they have and prints as few digits."""
-    return column.astype("float32") if column.dtype.kind == "f" else column.astype(object)
+    return column.astype("float32") if column.dtype.kind == "f" else column.tolist()

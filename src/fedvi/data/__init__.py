@@ -3,6 +3,7 @@
 from fedvi.data.adult import Adult, Split, load_adult, paper_split, validation_split
 from fedvi.data.clients import CheckedTable, Clients, Site, Table, check_table, check_tables, lay_out
 from fedvi.data.encoding import Counts, Encoded, encode, encode_chunks
+from fedvi.data.infer import Inferred, infer_schema
 from fedvi.data.paper_partition import DISTRIBUTIONS, PaperPartition, distribution
 from fedvi.data.partition import ByColumn, DirichletLabels, Iid, Partition, QuantitySkew, distribute
 from fedvi.data.schema import BinaryTarget, Category, Number, NumberTarget, Schema
@@ -20,6 +21,7 @@ __all__ = [
     "DirichletLabels",
     "Encoded",
     "Iid",
+    "Inferred",
     "Number",
     "NumberTarget",
     "PaperPartition",
@@ -35,6 +37,7 @@ __all__ = [
     "distribution",
     "encode",
     "encode_chunks",
+    "infer_schema",
     "lay_out",
     "load_adult",
     "open_table",

@@ -25,7 +25,9 @@ import math
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -47,8 +49,14 @@ MISSING = frozenset(
 )
 """Words for "nothing was measured". In text columns they are left as they are: a schema may list them as values."""
 
-BLOCK_BYTES = 8 << 20
+BLANKS = (("", ""), (" ", ""), ("", " "))
+WORDS_AND_BLANKS = [before + word + after for word in sorted(MISSING) for before, after in BLANKS]
+
+BLOCK_BYTES = 2 << 20
 """Bytes of a CSV that are parsed at once."""
+
+LONGEST_LINE = 64 << 20
+"""Bytes after which a line is not waited for any more."""
 
 BATCH_ROWS = 1 << 17
 """Rows of other tables that are read at once."""
@@ -311,7 +319,8 @@ class _ObjectReader(Reader):
             try:
                 return pa.RecordBatchReader.from_stream(self.source)
             except (TypeError, ValueError, pa.ArrowException) as error:  # mixed types, a column twice, one column only
-                raise InputError(f"Expected {self.name} to be a table, got: {_first_line(error)}.") from None
+                what = "one column" if "non-struct" in str(error) else _first_line(error)
+                raise InputError(f"Expected {self.name} to be a table, got: {what}.") from None
 
     def _read(self, wanted: dict[str, Kind]) -> Iterator[Batch]:
         import pyarrow as pa
@@ -473,12 +482,11 @@ class _CsvReader(Reader):
 
     def _header(self) -> tuple[str, list[str]]:
         try:
-            with self._lines() as lines:
+            with self._lines("surrogateescape") as lines:  # what is wrong further down is found there
                 line = next(lines, "")
-        except UnicodeError as error:
-            raise InputError(
-                f"Expected {self._codec} text in the header of {self.name}: {error}. {self._remedy}"
-            ) from None
+            line.encode()
+        except UnicodeError:
+            raise InputError(f"Expected {self._codec} text in the header of {self.name}. {self._remedy}") from None
         if not line.strip():
             what = "an empty file" if self.path.stat().st_size == 0 else "an empty first line"
             raise InputError(f"Expected a header in the first line of {self.name}, got {what}.")
@@ -486,7 +494,7 @@ class _CsvReader(Reader):
             raise InputError(f"Expected a text file, got {self.name}: its first line holds zero bytes. {self._remedy}")
         bare = re.sub(r'"[^"]*"?', "", line)
         delimiter = max(DELIMITERS, key=bare.count)  # the first of those that are as frequent
-        with self._lines() as lines:
+        with self._lines("surrogateescape") as lines:
             return delimiter, next(csv.reader(lines, delimiter=delimiter))
 
     @property
@@ -508,55 +516,83 @@ class _CsvReader(Reader):
 
         start = 0
         try:
-            for batch in self._parse(wanted, wanted):
-                yield batch
-                start = batch.start + batch.rows
-            return
+            for part in _in_order(lambda block: self._parse(block, wanted), self._blocks()):
+                yield _batch(part, wanted, self.name, start)
+                start += part.num_rows
         except (pa.ArrowInvalid, UnicodeError) as error:
-            failed = error
-        if "conversion error to double" in str(failed):
-            with contextlib.suppress(pa.ArrowInvalid):  # Python understands some numbers that Arrow does not
-                for batch in self._parse(wanted, dict.fromkeys(wanted, TEXT)):
-                    rest = _from_row(batch, start)
-                    if rest.rows:
-                        yield rest
-                return
-        if "Empty CSV file" not in str(failed):
             self._find(wanted)
-            raise InputError(f"Expected to read {self.name}, got: {_first_line(failed)}.")
+            raise InputError(f"Expected to read {self.name}, got: {_first_line(error)}.") from None
 
-    def _parse(self, wanted: dict[str, Kind], read_as: dict[str, Kind]) -> Iterator[Batch]:
-        """Yield what Arrow reads, with columns of text made numbers where numbers are wanted."""
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the file in UTF-8, cut at ends of lines that are not within quotation marks, with a running number."""
+        number, rest = 0, b""
+        size = max(self.path.stat().st_size, 1)
+        with open(self.path, "rb", buffering=0) as file:
+            for data in self._pieces(file):
+                block = rest + data if rest else data
+                cut = _last_line_end(block)
+                rest = block[cut:]
+                if len(rest) > LONGEST_LINE:
+                    raise UnicodeError(f"no end of a line in {len(rest)} bytes; is a quotation mark not closed?")
+                if cut:
+                    yield number, block[:cut]
+                    number += 1
+                self.fraction = min(file.tell() / size, 1.0)
+            if rest:
+                yield number, rest if rest.endswith(b"\n") else rest + b"\n"
+
+    def _pieces(self, file: Any) -> Iterator[bytes]:
+        """Yield the bytes of the file as UTF-8, some megabytes at a time."""
+        zipped = self.path.name.lower().endswith(".gz")
+        with gzip.open(file) if zipped else contextlib.nullcontext(file) as raw:
+            if self.encoding == "utf-8-sig":
+                if (first := raw.read(3)) != codecs.BOM_UTF8:
+                    yield first
+                while data := raw.read(BLOCK_BYTES):
+                    yield data
+                return
+            with io.TextIOWrapper(io.BufferedReader(raw), self.encoding, newline="") as text:
+                while letters := text.read(BLOCK_BYTES):
+                    yield letters.encode("utf-8", "surrogatepass")
+
+    def _parse(self, numbered: tuple[int, bytes], wanted: dict[str, Kind]) -> Any:
+        """Return the rows of a block; numbers as text if Arrow does not understand them, but perhaps Python does."""
+        import pyarrow as pa
+
+        number, block = numbered
+        try:
+            return self._parse_as(wanted, block, number == 0)
+        except pa.ArrowInvalid as error:
+            if "conversion error to double" not in str(error):
+                raise
+            return self._parse_as(dict.fromkeys(wanted, TEXT), block, number == 0)
+
+    def _parse_as(self, kinds: dict[str, Kind], block: bytes, first: bool) -> Any:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        types = {NUMBER: pa.float64(), TEXT: pa.dictionary(pa.int32(), pa.string())}
-        words = [blank + word + after for word in MISSING for blank, after in (("", ""), (" ", ""), ("", " "))]
-        start = 0
-        with pa.OSFile(str(self.path)) as file:
-            size = max(file.size(), 1)
-            source = pa.CompressedInputStream(file, "gzip") if self.path.name.lower().endswith(".gz") else file
-            reader = arrow_csv.open_csv(
-                source,
-                arrow_csv.ReadOptions(
-                    block_size=BLOCK_BYTES,
-                    encoding=self.encoding.removesuffix("-sig"),
-                    column_names=list(self.columns),
-                    skip_rows_after_names=1,
-                ),
-                arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-                arrow_csv.ConvertOptions(
-                    include_columns=list(wanted),
-                    column_types={name: types[kind] for name, kind in read_as.items()},
-                    null_values=words,
-                    strings_can_be_null=False,
-                ),
-            )
-            with reader:
-                for part in reader:
-                    yield _batch(part, wanted, self.name, start)
-                    start += part.num_rows
-                    self.fraction = min(file.tell() / size, 1.0)
+        options = arrow_csv.ReadOptions(
+            use_threads=False,
+            block_size=len(block) + 1,
+            column_names=list(self.columns),
+            skip_rows_after_names=int(first),  # the header
+        )
+        conversion = arrow_csv.ConvertOptions(
+            include_columns=list(kinds),
+            column_types={name: pa.float64() if kind == NUMBER else pa.string() for name, kind in kinds.items()},
+            null_values=WORDS_AND_BLANKS,
+            strings_can_be_null=False,
+        )
+        parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        try:
+            table = arrow_csv.read_csv(pa.BufferReader(block), options, parsing, conversion)
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" not in str(error):
+                raise
+            return pa.record_batch([pa.nulls(0)] * len(kinds), list(kinds))
+        columns = [column.combine_chunks() for column in table.columns]
+        coded = [column.dictionary_encode() if pa.types.is_string(column.type) else column for column in columns]
+        return pa.record_batch(coded, table.column_names)
 
     def _find(self, wanted: dict[str, Kind]) -> None:
         """Look for what Arrow could not read, row by row, and raise `InputError`."""
@@ -589,12 +625,29 @@ class _CsvReader(Reader):
                 )
 
 
-def _from_row(batch: Batch, first: int) -> Batch:
-    """Return the rows of a batch from row `first` of the table on."""
-    drop = min(max(first - batch.start, 0), batch.rows)
-    return Batch(
-        batch.start + drop,
-        batch.rows - drop,
-        {name: numbers[drop:] for name, numbers in batch.numbers.items()},
-        {name: Text(text.codes[drop:], text.values) for name, text in batch.texts.items()},
-    )
+def _last_line_end(block: bytes) -> int:
+    """Return where the last line ends that does not end within quotation marks; 0 if there is none."""
+    cut = block.rfind(b"\n") + 1
+    quotes = block.count(b'"', 0, cut) if b'"' in block else 0  # to look for one is much faster than to count
+    while cut and quotes % 2:
+        before = block.rfind(b"\n", 0, cut - 1) + 1
+        quotes -= block.count(b'"', before, cut)
+        cut = before
+    return cut
+
+
+def _in_order(work: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    """Yield `work(item)` for all items in their order, done by as many threads as there are cores, a few ahead."""
+    workers = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
+    waiting: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

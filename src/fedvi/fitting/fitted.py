@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from fedvi.checks import in_range, whole
 from fedvi.data import BinaryTarget, Schema, encode, encode_chunks
@@ -170,7 +170,7 @@ class Fitted:
         """Return all weights by the name of their feature."""
         check_level(level)
         mean, std = (np.asarray(part, np.float64) for part in (self.posterior.mean, self.posterior.std))
-        reach = norm.ppf(0.5 + level / 2) * std
+        reach = ndtri(0.5 + level / 2) * std
         heard = np.ones_like(mean)
         if isinstance(self.factors, NoisyGaussian):
             heard = np.asarray(product_of(self.factors).shrinkage, np.float64)
@@ -226,7 +226,7 @@ def check_level(level: float) -> None:
 def _predict(model: Model, q: Any, x: Any, level: float) -> tuple[Any, Any, Any]:
     """Return mean, low and high: of the probability of +1, or of a number."""
     predictive = model.predictive(q, x)
-    reach = float(norm.ppf(0.5 + level / 2))
+    reach = float(ndtri(0.5 + level / 2))
     match predictive:
         case Bernoulli():
             mean, variance = q.project(x)

@@ -22,9 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
-from scipy.special import expit
-from scipy.stats import chi2
+from scipy.special import chdtr, chdtrc, expit
 
 from fedvi.gaussian import NoisyGaussian
 from fedvi.models import LinearRegression, LogisticRegression, Model
@@ -85,6 +83,8 @@ class _Linear:
         if average <= _expected(low) or average >= _expected(high):
             found = low if average <= _expected(low) else high
         else:
+            from scipy.optimize import brentq  # takes a while to import
+
             found = brentq(lambda log_variance: _expected(log_variance) - average, low, high)
         slope = (_expected(found + 1e-3) - _expected(found - 1e-3)) / 2e-3
         believed = LOG_SPREAD**2 / (LOG_SPREAD**2 + (error / max(slope, 1e-9)) ** 2)
@@ -102,7 +102,7 @@ def _expected(log_variance: float) -> float:
     """Return `E[min(v Z^2, B)] / B` for a standard normal Z."""
     variance = math.exp(log_variance)
     cut = LARGEST_SQUARE / variance
-    return float(variance * chi2.cdf(cut, 3) / LARGEST_SQUARE + chi2.sf(cut, 1))
+    return float(variance * chdtr(3, cut) / LARGEST_SQUARE + chdtrc(1, cut))
 
 
 def width_of(model: Model) -> Width:

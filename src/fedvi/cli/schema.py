@@ -1,0 +1,195 @@
+"""`fedvi schema`: make the feature schema that sites share, and check tables against it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedvi.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedvi.data import Counts, Inferred, Schema
+    from fedvi.data.tables import Reader
+
+app = typer.Typer(
+    help="Make the feature schema that all sites share, and check tables against it.", no_args_is_help=True
+)
+
+LARGE_FILE = 50 << 20
+"""Bytes from which on a check shows how far it is."""
+
+Table = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV (also .gz), Parquet or Arrow file.")]
+Encoding = Annotated[str, typer.Option(help="Encoding of a text file, for example latin-1.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def infer(
+    table: Table,
+    target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
+    out: Annotated[Path, typer.Option(metavar="SCHEMA", help="TOML file to write.")],
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; may be given several times.")
+    ] = None,
+    max_categories: Annotated[int, typer.Option(help="Values of a text column that become features.")] = 20,
+    encoding: Encoding = "utf-8",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite SCHEMA.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a schema from a table that is public, or a sample that may be shown.
+
+    Example: fedvi schema infer sample.csv --target died --out schema.toml
+    """
+    from fedvi.data import infer_schema
+
+    if out.exists() and not force:
+        raise InputError(f"Expected a new file for the schema, got {out}, which exists. Use --force to overwrite it.")
+    found = infer_schema(table, target, ignore=ignore or (), max_categories=max_categories, encoding=encoding)
+    found.schema.save(out)
+    typer.echo(
+        f"Bounds, scales and categories were read from {table}: make sure that it is public or a sample that may be "
+        "shown, or edit them.",
+        err=True,
+    )
+    if as_json:
+        typer.echo(json.dumps(_inferred(found, out)))
+    else:
+        _show_schema(found, out)
+
+
+@app.command()
+def check(
+    schema: Annotated[Path, typer.Argument(metavar="SCHEMA", help="TOML file that all sites share.")],
+    table: Table,
+    site_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column that says which site a row belongs to.")
+    ] = None,
+    encoding: Encoding = "utf-8",
+    as_json: AsJson = False,
+) -> None:
+    """Check that a table can be encoded, and count what is clipped, missing and unknown. Nothing leaves this machine.
+
+    Example: fedvi schema check schema.toml clinic.csv
+    """
+    from fedvi.data import BinaryTarget, Counts, Schema, encode_chunks, open_table
+
+    rules = Schema.load(schema)
+    reader = open_table(table, encoding=encoding)
+    counts, sites, classes = Counts(), Counter[str](), Counter[str]()
+    with _progress(reader, table, quiet=as_json) as advance:
+        for chunk in encode_chunks(rules, reader, site_column=site_column):
+            counts += chunk.counts
+            if chunk.sites is not None:
+                sites.update(_counted(chunk.sites))
+            if chunk.y is not None and isinstance(rules.target, BinaryTarget):
+                positive = int((chunk.y > 0).sum())
+                classes.update({rules.target.values[0]: len(chunk.y) - positive, rules.target.values[1]: positive})
+            advance()
+    if as_json:
+        typer.echo(json.dumps(_checked(rules, counts, sites, classes)))
+    else:
+        _show_check(rules, table, counts, sites, classes)
+
+
+def _counted(sites: Any) -> dict[str, int]:
+    import numpy as np
+
+    names, counts = np.unique(sites, return_counts=True)
+    return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+
+@contextmanager
+def _progress(reader: Reader, table: Path, *, quiet: bool) -> Iterator[Callable[[], None]]:
+    """Give a function that shows how far the reader is: on a terminal, for large files."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal or table.stat().st_size < LARGE_FILE:
+        yield lambda: None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(f"Reading {table.name}", total=1.0)
+        yield lambda: bar.update(task, completed=reader.fraction)
+
+
+def _inferred(found: Inferred, out: Path) -> dict[str, Any]:
+    return {
+        "schema": str(out),
+        "digest": found.schema.digest,
+        "rows": found.rows,
+        "features": list(found.schema.features),
+        "notes": list(found.notes),
+    }
+
+
+def _checked(schema: Schema, counts: Counts, sites: Counter[str], classes: Counter[str]) -> dict[str, Any]:
+    return {
+        "digest": schema.digest,
+        "rows": counts.rows,
+        "clipped": counts.clipped,
+        "missing": counts.missing,
+        "unknown": counts.unknown,
+        "sites": dict(sites),
+        "classes": dict(classes),
+    }
+
+
+def _show_schema(found: Inferred, out: Path) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table as Grid
+
+    from fedvi.data import BinaryTarget, Category
+
+    grid = Grid("column", "kind", "range or values", "missing", title=f"Schema of {found.rows:,} rows")
+    for part in (*found.schema.columns, found.schema.target):
+        missing = getattr(part, "missing", "target")
+        if isinstance(part, Category | BinaryTarget):
+            shown = ", ".join(part.values[:8]) + (", ..." if len(part.values) > 8 else "")
+            grid.add_row(escape(part.name), "category", escape(shown), missing)
+        else:
+            shown = f"{part.low:g} to {part.high:g}, centre {part.centre:g}, scale {part.scale:g}"
+            grid.add_row(escape(part.name), "number", shown, missing)
+    Console().print(grid)
+    for note in found.notes:
+        typer.echo(f"Note: {note}")
+    typer.echo(f"{found.schema.dim} features. Schema {found.schema.digest}")
+    typer.echo(f"Written to {out}: read it, correct it, and give the same file to all sites. Next, at each site:")
+    typer.echo(f"  fedvi schema check {out} TABLE")
+
+
+def _show_check(schema: Schema, table: Path, counts: Counts, sites: Counter[str], classes: Counter[str]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table as Grid
+
+    console = Console()
+    grid = Grid("column", "clipped", "missing", "unknown", title=f"{escape(str(table))}: {counts.rows:,} rows")
+    for column in (*schema.columns, schema.target):
+        cells = [
+            _share(part.get(column.name), counts.rows) for part in (counts.clipped, counts.missing, counts.unknown)
+        ]
+        grid.add_row(escape(column.name), *cells)
+    console.print(grid)
+    for what, found in (("site", sites), ("class", classes)):
+        if found:
+            grid = Grid(what, "rows")
+            for name, rows in found.items():
+                grid.add_row(escape(name), f"{rows:,}")
+            console.print(grid)
+    typer.echo(f"The table fits schema {schema.digest}")
+    typer.echo("These counts tell about rows: they are for this site, and fedvi sends them nowhere.")
+
+
+def _share(count: int | None, rows: int) -> str:
+    return "" if count is None else f"{count:,} ({100 * count / rows:.2g}%)" if count else "0"

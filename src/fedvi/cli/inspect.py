@@ -14,8 +14,8 @@ from fedvi.cli.tables import AsJson, Level, ModelFile
 if TYPE_CHECKING:
     from fedvi.fitting import Coefficient, Fitted
 
-WIDTH = 33
-"""Characters of an interval's drawing; odd, so that zero has its own."""
+NARROWEST = 11
+"""Characters of an interval's drawing at least; always an odd number, so that zero has its own."""
 
 
 def inspect(
@@ -69,14 +69,17 @@ def _show(fitted: Fitted, coefficients: list[Coefficient], top: int, level: floa
     console = Console()
     shown = coefficients[:top]
     title = f"Coefficients, {level:.0%} credible intervals; heard: what privacy noise has left"
-    table = Table("feature", title=title)
+    table = Table(title=title)
+    table.add_column("feature", overflow="fold")
     for name in ("mean", "low", "high", "heard"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("interval", no_wrap=True)
+    longest = max(len(each.feature) for each in shown)
+    room = max(NARROWEST, min(41, console.width - min(longest, 28) - 46)) // 2 * 2 + 1
     reach = max(max(abs(each.low), abs(each.high)) for each in shown)
     for each in shown:
-        numbers = (f"{value:.3f}" for value in (each.mean, each.low, each.high))
-        table.add_row(escape(each.feature), *numbers, f"{each.heard:.0%}", drawing(each, reach))
+        numbers = (f"{value:.2f}" for value in (each.mean, each.low, each.high))
+        table.add_row(escape(each.feature), *numbers, f"{each.heard:.0%}", drawing(each, reach, room))
     console.print(table)
     if len(coefficients) > top:
         console.print(f"{len(coefficients) - top} more; see --top.")
@@ -86,14 +89,14 @@ def _show(fitted: Fitted, coefficients: list[Coefficient], top: int, level: floa
     console.print(fitted.statement, markup=False, highlight=False, soft_wrap=True)
 
 
-def drawing(each: Coefficient, reach: float) -> str:
-    """Return the interval as a line of characters, zero in the middle, `reach` at both ends."""
+def drawing(each: Coefficient, reach: float, room: int) -> str:
+    """Return the interval as `room` characters, zero in the middle, `reach` at both ends."""
 
     def place(value: float) -> int:
-        return round((value / reach + 1) / 2 * (WIDTH - 1)) if reach else WIDTH // 2
+        return round((value / reach + 1) / 2 * (room - 1)) if reach else room // 2
 
-    line = [" "] * WIDTH
-    line[WIDTH // 2] = "┊"
+    line = [" "] * room
+    line[room // 2] = "┊"
     low, high = place(each.low), place(each.high)
     line[low : high + 1] = "─" * (high - low + 1)
     line[place(each.mean)] = "●"

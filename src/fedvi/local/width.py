@@ -7,7 +7,7 @@ in [0, 1] per row (`fedvi.privacy.sums`), and all factors are corrected by one r
 | model    | number of a row, at eta = m'x    | ratio r                             | corrected factor          |
 |----------|----------------------------------|-------------------------------------|---------------------------|
 | logistic | 4 p (1 - p)                      | its mean: curvature / bound         | (h - (1-r) S m, r S, r V) |
-| linear   | min((y - eta)^2 / variance, 4)/4 | assumed / estimated noise variance  | (r h, r S, r^2 V)         |
+| linear   | min(|y - eta| / std, 2) / 2      | assumed / estimated noise variance  | (r h, r S, r^2 V)         |
 
 with (h, S, V) the natural mean, precision and noise of a factor, and m the posterior mean. The logistic one keeps the
 posterior's mean and makes it wider. The estimate of the linear one is drawn towards the assumption where noise drowns
@@ -22,13 +22,13 @@ from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import chdtr, chdtrc, expit
+from scipy.special import expit
 
 from fedvi.gaussian import NoisyGaussian
 from fedvi.models import LinearRegression, LogisticRegression, Model
 
-LARGEST_SQUARE = 4.0
-"""Squared residuals count up to this many variances of the noise."""
+LARGEST = 2.0
+"""Residuals count up to this many standard deviations of the noise, as assumed."""
 
 LOG_SPREAD = 0.5
 """Standard deviation of the logarithm of the noise variance around what was assumed, before anything is seen."""
@@ -76,7 +76,7 @@ class _Linear:
         self._model = model
 
     def numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.minimum((y - eta) ** 2 / float(self._model.noise_variance), LARGEST_SQUARE) / LARGEST_SQUARE
+        return np.minimum(np.abs(y - eta) / math.sqrt(float(self._model.noise_variance)), LARGEST) / LARGEST
 
     def ratio(self, average: float, error: float) -> float:
         low, high = -8.0, 4.0  # logarithm of the variance
@@ -99,10 +99,11 @@ class _Linear:
 
 
 def _expected(log_variance: float) -> float:
-    """Return `E[min(v Z^2, B)] / B` for a standard normal Z."""
-    variance = math.exp(log_variance)
-    cut = LARGEST_SQUARE / variance
-    return float(variance * chdtr(3, cut) / LARGEST_SQUARE + chdtrc(1, cut))
+    """Return `E[min(s |Z|, B)] / B` for a standard normal Z and `s^2` the variance."""
+    std = math.exp(log_variance / 2)
+    cut = LARGEST / std
+    inside = std * math.sqrt(2 / math.pi) * -math.expm1(-(cut**2) / 2)
+    return inside / LARGEST + math.erfc(cut / math.sqrt(2))
 
 
 def width_of(model: Model) -> Width:

@@ -1,0 +1,213 @@
+"""Private sums beside training: sensitivity, noise, standardisation, the width of the posterior, and who pays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from fedvi import Budget, Coordinator, Gaussian, NoiseAwarePVI, PrivateClient
+from fedvi.data import BinaryTarget, Category, Number, Schema
+from fedvi.errors import BudgetClosed, InputError, OtherData, OtherSchema
+from fedvi.gaussian import NoisyGaussian
+from fedvi.local import Public
+from fedvi.local.standardise import Standardisation
+from fedvi.local.width import width_of
+from fedvi.models import CustomModel, LinearRegression, LogisticRegression
+from fedvi.privacy.ledger import read
+from fedvi.privacy.sums import BoundedSum, part_of
+
+ANY = st.floats(allow_nan=True, allow_infinity=True, width=64)
+SCHEMA = Schema((Number("a", -3, 3, 0, 1), Number("b", 0, 10, 4, 2)), BinaryTarget("y", ("no", "yes")))
+SILENCE = np.zeros(4)
+
+
+@given(st.lists(st.lists(ANY, min_size=4, max_size=4), min_size=1, max_size=8), st.integers(0, 7))
+def test_one_row_moves_the_sum_by_at_most_one_whatever_it_holds(rows: list[list[float]], left_out: int) -> None:
+    vectors = np.array(rows)
+    with_row = BoundedSum(1.0).release(vectors, SILENCE)
+    without = BoundedSum(1.0).release(np.delete(vectors, left_out % len(vectors), axis=0), SILENCE)
+    assert np.linalg.norm(with_row - without) <= 1
+
+
+def test_short_rows_are_summed_as_they_are_and_noise_has_its_size() -> None:
+    vectors = np.random.default_rng(0).uniform(-0.4, 0.4, (50, 4))
+    np.testing.assert_allclose(BoundedSum(3.0).release(vectors, SILENCE), vectors.sum(axis=0), rtol=2e-6)
+    noise = np.array([1.0, -1.0, 0.5, 0.0])
+    np.testing.assert_allclose(BoundedSum(3.0).release(vectors, noise) - vectors.sum(axis=0), 3 * noise, atol=1e-4)
+    with pytest.raises(InputError, match="one noise per column"):
+        BoundedSum(3.0).release(vectors, np.zeros(3))
+    with pytest.raises(InputError, match="noise_multiplier"):
+        BoundedSum(0.0)
+
+
+def test_parts_of_a_budget_cost_what_the_whole_costs() -> None:
+    budget = Budget(1.0, 1e-4)
+    parts = [part_of(budget, share) for share in (0.1, 0.2, 0.7)]
+    spent = budget.spent({part.event: 1 for part in parts})
+    assert 0.99 < spent <= 1.0  # noise is rounded up
+    assert budget.beside({parts[2].event: 1}).spent({parts[0].event: 1, parts[1].event: 1}) == pytest.approx(spent)
+    assert budget.beside({parts[2].event: 1}).most_updates(parts[2].event) == 0
+
+
+@given(st.lists(st.tuples(ANY, ANY, ANY), min_size=1, max_size=6))
+def test_vectors_of_standardisation_are_no_longer_than_one(rows: list[tuple[float, ...]]) -> None:
+    vectors = Standardisation.of(SCHEMA).vectors(np.array(rows, np.float64), np.zeros(len(rows)))
+    assert np.nanmax(np.linalg.norm(vectors, axis=1), initial=0) <= 1 + 1e-12
+
+
+def test_standardisation_gives_mean_and_deviation_and_stays_with_the_schema_where_noise_drowns_them() -> None:
+    rng = np.random.default_rng(1)
+    x = np.column_stack([np.ones(5000), rng.normal(0.5, 0.7, 5000).clip(-3, 3), rng.uniform(-1, 2, 5000)])
+    standard = Standardisation.of(SCHEMA)
+    total = standard.vectors(x, x[:, 0]).sum(axis=0)
+    centre, scale = standard.scales(total, 5000, 0.0)
+    np.testing.assert_allclose(centre, x[:, 1:].mean(axis=0), atol=1e-9)
+    np.testing.assert_allclose(scale, x[:, 1:].std(axis=0), rtol=1e-9)
+    moved = standard.transform(x, centre, scale)
+    np.testing.assert_allclose(moved[:, 1:].std(axis=0), 1, rtol=1e-9)
+    assert np.array_equal(moved[:, 0], x[:, 0])
+    b = standard.schema(SCHEMA, centre, scale).columns[1]
+    assert isinstance(b, Number)
+    assert [b.centre, b.scale] == [pytest.approx(4 + 2 * x[:, 2].mean()), pytest.approx(2 * x[:, 2].std())]
+    centre, scale = standard.scales(1e9 * rng.normal(size=4), 5000, 1e9)
+    np.testing.assert_allclose(centre, 0, atol=1e-6)
+    np.testing.assert_allclose(scale, 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("variance", [0.05, 0.4, 1.0, 3.0])
+def test_linear_width_finds_the_variance_of_residuals(variance: float) -> None:
+    width = width_of(LinearRegression(2.0))
+
+    def expected(z: float) -> float:  # for residuals of this multiple of the assumed variance
+        return float(width.numbers(np.array([0.0]), np.array([np.sqrt(2 * variance) * z]))[0]) * stats.norm.pdf(z)
+
+    average = 2 * integrate.quad(expected, 0, 12, limit=200)[0]
+    assert width.ratio(average, 0.0) == pytest.approx(1 / variance, rel=1e-4)
+    assert abs(np.log(width.ratio(average, 10.0))) < 0.02 * abs(np.log(variance)) + 1e-9  # drowned: as assumed
+    model: Any = width.model(width.ratio(average, 0.0))
+    assert float(model.noise_variance) == pytest.approx(2 * variance, rel=1e-4)
+
+
+def test_widths_beyond_all_sense_stay_finite() -> None:
+    for model in (LinearRegression(1.0), LogisticRegression()):
+        for average in (-3.0, 0.0, 1.0, 7.0):
+            assert 0 < width_of(model).ratio(average, 0.1) < 3000
+    with pytest.raises(TypeError, match="CustomModel"):
+        width_of(CustomModel(lambda w, x, y: w @ x * y))
+
+
+def test_logistic_correction_keeps_the_mean_and_scales_what_the_data_says() -> None:
+    prior = Gaussian.standard(2)
+    factor = NoisyGaussian(jnp.array([3.0, -1.0]), jnp.array([20.0, 5.0]), jnp.array([4.0, 30.0]))
+    before = factor.posterior(prior)
+    width = width_of(LogisticRegression())
+    after = width.corrected(factor, 0.25, before.mean).posterior(prior)
+    np.testing.assert_allclose(after.mean, before.mean, rtol=1e-5)
+    np.testing.assert_allclose(after.precision - 1, 0.25 * (before.precision - 1), rtol=1e-5)
+    eta = np.array([0.0, 2.0])
+    np.testing.assert_allclose(width.numbers(eta, eta) / 4, np.exp(eta) / (1 + np.exp(eta)) ** 2)
+
+
+def test_linear_correction_is_what_the_right_variance_would_have_given() -> None:
+    rng = np.random.default_rng(0)
+    x, y = jnp.asarray(rng.normal(size=(30, 2))), jnp.asarray(rng.normal(size=30))
+    factors = [
+        Gaussian.standard(2).best_factor(*LinearRegression(variance).sufficient_statistics(x, y, jnp.ones(30)))
+        for variance in (2.0, 0.5)
+    ]
+    assumed = NoisyGaussian(factors[0].natural_mean, factors[0].precision, jnp.array([1.0, 2.0]))
+    corrected = width_of(LinearRegression(2.0)).corrected(assumed, 4.0, None)
+    np.testing.assert_allclose(corrected.precision, factors[1].precision, rtol=1e-5)
+    np.testing.assert_allclose(corrected.noise, [16.0, 32.0])  # noise in X'y / variance
+
+
+def table(rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return np.column_stack([np.ones(rows), rng.normal(size=(rows, 2))]), rng.choice([-1.0, 1.0], rows)
+
+
+def opened(path: Path, sums: tuple[BoundedSum, ...] = (), schema: str = SCHEMA.digest, **more: Any) -> PrivateClient:
+    public = Public(Gaussian.standard(3), jnp.asarray(1.0), jnp.asarray(60.0))
+    budget = Budget(1.0, 1e-3)
+    return PrivateClient.open(
+        path,
+        table(),
+        LogisticRegression(),
+        NoiseAwarePVI(),
+        public,
+        budget,
+        updates=3,
+        sums=sums,
+        schema=schema,
+        **more,
+    )
+
+
+def test_site_pays_for_its_statistics_before_they_are_drawn_and_once(tmp_path: Path) -> None:
+    x, y = table()
+    budget = Budget(1.0, 1e-3)
+    first, last = part_of(budget, 0.1), part_of(budget, 0.05)
+    standard = Standardisation.of(SCHEMA)
+    with opened(tmp_path / "ledger", (first, last)) as site:
+        assert site.remaining == 3
+        sums = site.release_sum(first, standard.vectors, "standardisation")
+        again = standard.vectors(x.astype(np.float32), y).sum(axis=0)
+        assert np.all(np.abs(sums - again) < 6 * first.noise_multiplier)
+        assert not np.allclose(sums, again, atol=1e-3)
+        with pytest.raises(BudgetClosed):
+            site.release_sum(first, standard.vectors, "once more")
+        scales = standard.scales(sums, 60, first.noise_multiplier)
+        later = standard.schema(SCHEMA, *scales)
+        site.transform_rows(lambda rows: standard.transform(rows, *scales), later.digest)
+        release = site.update(Gaussian.standard(3))
+        assert release.schema == later.digest
+
+        def raising(*_: np.ndarray) -> np.ndarray:
+            raise RuntimeError("power cut")
+
+        with pytest.raises(RuntimeError):
+            site.release_sum(last, raising, "width")  # what breaks after the charge is paid for all the same
+    book = read(tmp_path / "ledger")
+    assert {event: count for event, count in book.charged.items() if event == last.event} == {last.event: 1}
+    assert [entry.body["purpose"] for entry in book.entries if entry.kind == "charge"] == [
+        "standardisation",
+        "training",
+        "width",
+    ]
+    assert book.spent.epsilon <= 1.0
+    assert book.schema == SCHEMA.digest
+    with opened(tmp_path / "ledger", (first, last)) as site:  # a restart plans nothing twice
+        assert site.remaining == 2
+        with pytest.raises(BudgetClosed):
+            site.release_sum(last, standard.vectors, "width")
+
+
+def test_ledger_knows_its_schema(tmp_path: Path) -> None:
+    opened(tmp_path / "ledger").close()
+    other = Schema((*SCHEMA.columns, Category("c", ("p", "q"))), SCHEMA.target).digest
+    with pytest.raises(OtherData, match="feature schema"):
+        opened(tmp_path / "ledger", schema=other)
+    opened(tmp_path / "ledger", schema=other, accept=["other data"]).close()
+    assert read(tmp_path / "ledger").schema == other
+    opened(tmp_path / "ledger", schema=other).close()
+
+
+def test_coordinator_refuses_rows_encoded_by_another_schema(tmp_path: Path) -> None:
+    unit = NoiseAwarePVI().unit_factor(Gaussian.standard(3))
+    coordinator = Coordinator.start(Gaussian.standard(3), ["north"], unit, schema=SCHEMA.digest)
+    with opened(tmp_path / "right") as site:
+        after = coordinator.receive("north", site.update(coordinator.posterior))
+    assert int(after.state.version) == 1
+    assert after.schema == SCHEMA.digest
+    with (
+        opened(tmp_path / "wrong", schema="f" * 64, accept=["second ledger"]) as site,
+        pytest.raises(OtherSchema, match="'north' encodes its rows by feature schema ffffffffffff, the federation by"),
+    ):
+        coordinator.receive("north", site.update(coordinator.posterior))

@@ -9,8 +9,9 @@ in another thread. Memory is that of a few chunks; `encode` adds the whole matri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,20 +149,20 @@ class Encoder:
         self, column: Number | NumberTarget, values: np.ndarray, start: int, counts: Counts
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the scaled numbers, 0 where missing, and where that is, if anywhere."""
+        if column.low <= values.min() and values.max() <= column.high:  # so none is missing: NaN is not below anything
+            counts.clipped[column.name] = counts.missing[column.name] = 0
+            return (values - column.centre) / column.scale, None
+        infinite = np.isinf(values)
+        if infinite.any():
+            row = int(np.argmax(infinite))
+            raise InputError(
+                f"Expected a finite number in {place(self.reader.name, start + row, column.name)}, "
+                f"got {values[row]}. Correct it, or leave it empty."
+            )
+        missing = np.isnan(values)
+        gaps = int(np.count_nonzero(missing))
         within = np.clip(values, column.low, column.high)
-        changed = int(np.count_nonzero(within != values))
-        missing = None
-        gaps = 0
-        if changed:
-            infinite = np.isinf(values)
-            if infinite.any():
-                row = int(np.argmax(infinite))
-                raise InputError(
-                    f"Expected a finite number in {place(self.reader.name, start + row, column.name)}, "
-                    f"got {values[row]}. Correct it, or leave it empty."
-                )
-            missing = np.isnan(values)
-            gaps = int(np.count_nonzero(missing))
+        changed = int(np.count_nonzero(within != values))  # and NaN is not equal to itself
         counts.clipped[column.name] = changed - gaps
         counts.missing[column.name] = gaps
         within -= column.centre
@@ -250,11 +251,15 @@ def chunks(encoder: Encoder) -> Iterator[Encoded]:
     """Yield all chunks; in the end, refuse a table in which a column has no value at all."""
     total = Counts()
     size = max(1, CHUNK_BYTES // (4 * encoder.schema.dim))
-    for batch in _ahead(encoder.reader.batches(encoder.wanted)):
-        for first in range(0, batch.rows, size):
-            encoded = encoder.encode(batch, first, min(first + size, batch.rows))
-            total += encoded.counts
-            yield encoded
+    with (
+        closing(encoder.reader.batches(encoder.wanted)) as batches,
+        closing(batches if encoder.reader.reads_ahead else _ahead(batches)) as ahead,
+    ):
+        for batch in ahead:
+            for first in range(0, batch.rows, size):
+                encoded = encoder.encode(batch, first, min(first + size, batch.rows))
+                total += encoded.counts
+                yield encoded
     for name, missing in total.missing.items():
         if missing == total.rows >= MEASURED_ROWS:
             raise InputError(
@@ -263,13 +268,17 @@ def chunks(encoder: Encoder) -> Iterator[Encoded]:
             )
 
 
-def _ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+def _ahead(batches: Iterator[Batch]) -> Generator[Batch, None, None]:
     """Yield batches, each being read while the one before it is in use."""
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, batches, None)
+    pool = ThreadPoolExecutor(1)
+    coming = pool.submit(next, batches, None)
+    try:
         while (batch := coming.result()) is not None:
             coming = pool.submit(next, batches, None)
             yield batch
+    finally:
+        wait([coming])  # a generator cannot be closed while it runs
+        pool.shutdown(wait=False)
 
 
 def _known(part: Category | BinaryTarget) -> dict[str, int]:

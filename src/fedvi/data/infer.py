@@ -18,6 +18,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -182,7 +183,8 @@ def _look(reader: Reader, names: list[str]) -> dict[str, Summary]:
 
 def _first_guess(reader: Reader, names: list[str]) -> dict[str, Kind]:
     """Return text for columns that hold text in the first rows."""
-    first = next(reader.batches(dict.fromkeys(names, TEXT)))
+    with closing(reader.batches(dict.fromkeys(names, TEXT))) as batches:
+        first = next(batches)
     return {name: NUMBER if _all_numbers(first.texts[name].values[:1000]) else TEXT for name in names}
 
 

@@ -26,7 +26,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
@@ -105,13 +105,15 @@ class Reader(ABC):
     name: str
     columns: tuple[str, ...]
     fraction: float = 0.0
+    reads_ahead = False
+    """Whether it works in threads of its own."""
 
-    def batches(self, wanted: Mapping[str, Kind]) -> Iterator[Batch]:
+    def batches(self, wanted: Mapping[str, Kind]) -> Generator[Batch, None, None]:
         """Yield the wanted columns, batch by batch, or raise `InputError` naming row, column and value."""
         self.require(wanted)
         start = 0
-        with _in_one_line(self.name):
-            for batch in self._read(dict(wanted)):
+        with _in_one_line(self.name), contextlib.closing(self._read(dict(wanted))) as found:
+            for batch in found:
                 start = batch.start + batch.rows
                 if batch.rows:
                     yield batch
@@ -126,7 +128,7 @@ class Reader(ABC):
                 raise InputError(f"Expected column {name!r} in {self.name}, got {there}.{near(name, self.columns)}")
 
     @abstractmethod
-    def _read(self, wanted: dict[str, Kind]) -> Iterator[Batch]:
+    def _read(self, wanted: dict[str, Kind]) -> Generator[Batch, None, None]:
         """Yield batches of columns that are there."""
 
     def _check_columns(self) -> None:
@@ -219,7 +221,7 @@ def _in_one_line(name: str) -> Iterator[None]:
         raise InputError(f"Expected to be allowed to read {name}, got permission denied.") from None
     except FileNotFoundError:
         raise InputError(f"Expected a table at {name}, got no such file.") from None
-    except (OSError, EOFError, pa.ArrowException) as error:
+    except (OSError, EOFError, UnicodeError, pa.ArrowException) as error:
         raise InputError(f"Expected to read {name}, got: {_first_line(error)}.") from None
 
 
@@ -265,7 +267,7 @@ class _ParquetReader(Reader):
             except pa.ArrowInvalid as error:
                 raise InputError(f"Expected a Parquet file, got {self.name}: {_first_line(error)}.") from None
 
-    def _read(self, wanted: dict[str, Kind]) -> Iterator[Batch]:
+    def _read(self, wanted: dict[str, Kind]) -> Generator[Batch, None, None]:
         texts = [name for name, kind in wanted.items() if kind == TEXT]
         with self._open(read_dictionary=texts) as file:
             total = max(file.metadata.num_rows, 1)
@@ -298,7 +300,7 @@ class _ArrowReader(Reader):
             except (OSError, pa.ArrowInvalid) as error:
                 raise InputError(f"Expected an Arrow file, got {self.name}: {_first_line(error)}.") from None
 
-    def _read(self, wanted: dict[str, Kind]) -> Iterator[Batch]:
+    def _read(self, wanted: dict[str, Kind]) -> Generator[Batch, None, None]:
         with self._open() as file:
             number = getattr(file, "num_record_batches", None)
             found = file if number is None else map(file.get_batch, range(number))
@@ -322,7 +324,7 @@ class _ObjectReader(Reader):
                 what = "one column" if "non-struct" in str(error) else _first_line(error)
                 raise InputError(f"Expected {self.name} to be a table, got: {what}.") from None
 
-    def _read(self, wanted: dict[str, Kind]) -> Iterator[Batch]:
+    def _read(self, wanted: dict[str, Kind]) -> Generator[Batch, None, None]:
         import pyarrow as pa
 
         stream, self.first = self.first, None
@@ -423,7 +425,7 @@ def _text(array: Any, column: str, name: str) -> Text:
                 array = array.cast(pa.large_string())
             array = array.dictionary_encode()
         words = _words(array.dictionary)
-    except (pa.ArrowNotImplementedError, pa.ArrowTypeError, UnicodeDecodeError):
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise InputError(f"Expected text or numbers in column {column!r} of {name}, got {array.type}.") from None
     indices = array.indices.cast(pa.int32())
     codes = (indices.fill_null(-1) if indices.null_count else indices).to_numpy(zero_copy_only=False)
@@ -439,14 +441,14 @@ def _words(values: Any) -> list[str | None]:
         return values.cast(pa.string()).to_pylist()
     if pa.types.is_nested(kind):
         raise pa.ArrowTypeError(str(kind))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return [None if value is None else value.decode() for value in values.to_pylist()]
     return [value if isinstance(value, str) else _word(value) for value in values.to_pylist()]
 
 
 def _word(value: Any) -> str | None:
     if value is None or value != value:  # NaN
         return None
-    if isinstance(value, bytes):
-        return value.decode()
     if isinstance(value, Decimal):
         return plain(f"{value:f}")
     return plain(str(value))
@@ -468,6 +470,8 @@ def _stripped(codes: np.ndarray, words: list[str | None]) -> Text:
 
 
 class _CsvReader(Reader):
+    reads_ahead = True
+
     def __init__(self, path: Path, name: str, encoding: str):
         self.path, self.name = path, name
         try:
@@ -511,19 +515,23 @@ class _CsvReader(Reader):
         with opened(self.path, "rb") as raw, io.TextIOWrapper(raw, self.encoding, errors, newline="") as lines:
             yield lines
 
-    def _read(self, wanted: dict[str, Kind]) -> Iterator[Batch]:
+    def _read(self, wanted: dict[str, Kind]) -> Generator[Batch, None, None]:
         import pyarrow as pa
 
         start = 0
         try:
-            for part in _in_order(lambda block: self._parse(block, wanted), self._blocks()):
-                yield _batch(part, wanted, self.name, start)
-                start += part.num_rows
+            with (
+                contextlib.closing(self._blocks()) as blocks,
+                contextlib.closing(_in_order(lambda block: self._parse(block, wanted), blocks)) as parts,
+            ):
+                for part in parts:
+                    yield _batch(part, wanted, self.name, start)
+                    start += part.num_rows
         except (pa.ArrowInvalid, UnicodeError) as error:
             self._find(wanted)
             raise InputError(f"Expected to read {self.name}, got: {_first_line(error)}.") from None
 
-    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+    def _blocks(self) -> Generator[tuple[int, bytes], None, None]:
         """Yield the file in UTF-8, cut at ends of lines that are not within quotation marks, with a running number."""
         number, rest = 0, b""
         size = max(self.path.stat().st_size, 1)
@@ -568,6 +576,7 @@ class _CsvReader(Reader):
             return self._parse_as(dict.fromkeys(wanted, TEXT), block, number == 0)
 
     def _parse_as(self, kinds: dict[str, Kind], block: bytes, first: bool) -> Any:
+        """Return the rows of a block. Text stays bytes: only its distinct values are decoded, later."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -579,7 +588,7 @@ class _CsvReader(Reader):
         )
         conversion = arrow_csv.ConvertOptions(
             include_columns=list(kinds),
-            column_types={name: pa.float64() if kind == NUMBER else pa.string() for name, kind in kinds.items()},
+            column_types={name: pa.float64() if kind == NUMBER else pa.binary() for name, kind in kinds.items()},
             null_values=WORDS_AND_BLANKS,
             strings_can_be_null=False,
         )
@@ -591,7 +600,7 @@ class _CsvReader(Reader):
                 raise
             return pa.record_batch([pa.nulls(0)] * len(kinds), list(kinds))
         columns = [column.combine_chunks() for column in table.columns]
-        coded = [column.dictionary_encode() if pa.types.is_string(column.type) else column for column in columns]
+        coded = [column.dictionary_encode() if pa.types.is_binary(column.type) else column for column in columns]
         return pa.record_batch(coded, table.column_names)
 
     def _find(self, wanted: dict[str, Kind]) -> None:
@@ -636,18 +645,17 @@ def _last_line_end(block: bytes) -> int:
     return cut
 
 
-def _in_order(work: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+def _in_order(work: Callable[[Any], Any], items: Iterable[Any]) -> Generator[Any, None, None]:
     """Yield `work(item)` for all items in their order, done by as many threads as there are cores, a few ahead."""
     workers = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
     waiting: deque[Future[Any]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > workers:
-                    yield waiting.popleft().result()
-            while waiting:
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > workers:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:  # which may happen anywhere, in any thread, if nobody closes this: so it must not wait
+        pool.shutdown(wait=False, cancel_futures=True)

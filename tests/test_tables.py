@@ -212,6 +212,19 @@ def test_lines_within_quotation_marks_do_not_end_a_row(tmp_path: Path, monkeypat
         assert read == [row["note"].replace("\r\n", "\n").strip() for row in rows]
 
 
+def test_a_quotation_mark_within_a_value_is_a_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 20)
+    monkeypatch.setattr(tables, "LONGEST_LINE", 100)
+    path = tmp_path / "t.csv"
+    path.write_text("n,pipe\n" + "".join(f"{row},{row} {chr(34) if row == 7 else 'cm'}\n" for row in range(100)))
+    batches = list(open_table(path).batches({"n": NUMBER, "pipe": TEXT}))
+    assert np.concatenate([batch.numbers["n"] for batch in batches]).tolist() == list(range(100))
+    assert any('7 "' in batch.texts["pipe"].values for batch in batches)
+    path.write_text("n,pipe\n" + 200 * "1")
+    with pytest.raises(InputError, match=r"Expected lines of text in .*t.csv, got 1.. bytes without the end of one"):
+        list(open_table(path).batches({"n": NUMBER}))
+
+
 # The encoding.
 
 

@@ -55,8 +55,8 @@ WORDS_AND_BLANKS = [before + word + after for word in sorted(MISSING) for before
 BLOCK_BYTES = 2 << 20
 """Bytes of a CSV that are parsed at once."""
 
-LONGEST_LINE = 64 << 20
-"""Bytes after which a line is not waited for any more."""
+LONGEST_LINE = 16 << 20
+"""Bytes after which the end of a line within quotation marks is not waited for any more."""
 
 BATCH_ROWS = 1 << 17
 """Rows of other tables that are read at once."""
@@ -539,9 +539,13 @@ class _CsvReader(Reader):
             for data in self._pieces(file):
                 block = rest + data if rest else data
                 cut = _last_line_end(block)
+                if len(block) - cut > LONGEST_LINE:  # a quotation mark that means inches, or one that is not closed
+                    cut = block.rfind(b"\n") + 1
                 rest = block[cut:]
                 if len(rest) > LONGEST_LINE:
-                    raise UnicodeError(f"no end of a line in {len(rest)} bytes; is a quotation mark not closed?")
+                    raise InputError(
+                        f"Expected lines of text in {self.name}, got {len(rest)} bytes without the end of one."
+                    )
                 if cut:
                     yield number, block[:cut]
                     number += 1

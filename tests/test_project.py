@@ -89,9 +89,7 @@ def blocks(document: Path) -> list[tuple[str, str]]:
     "document",
     ["README.md", "docs/experiments.md", "docs/extending.md", "docs/practice.md", "docs/privacy.md", "docs/tables.md"],
 )
-def test_documents_run_and_print_what_they_show(
-    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_run_and_print_what_they_show(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # what they write is not left in the project
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     names: dict[str, object] = {}

@@ -35,6 +35,7 @@ from fedvi.data import (
     tables,
 )
 from fedvi.data.tables import NUMBER, TEXT
+from fedvi.data.vocabulary import Vocabulary
 from fedvi.errors import InputError
 
 SCHEMA = Schema(
@@ -502,3 +503,58 @@ def test_a_number_cannot_be_the_column_of_sites() -> None:
         "Expected column 'clinic' in the dictionary, got age, sex, died", refused(ROWS, site_column="clinic")
     )
     assert math.isnan(tables.parse_number("NA"))
+
+
+@given(
+    st.lists(st.binary(max_size=18).filter(lambda word: b"\0" not in word), min_size=1, max_size=40),
+    st.lists(st.binary(max_size=18).filter(lambda word: b"\0" not in word), max_size=10),
+)
+def test_vocabulary_finds_its_words_and_gives_up_on_others(known: list[bytes], others: list[bytes]) -> None:
+    vocabulary = Vocabulary(()).extended(pa.array(known, pa.binary()))
+    if any(len(word) > 16 for word in known):
+        assert vocabulary is None
+        return
+    assert vocabulary is not None
+    column = pa.array([b"left out", *known, *known[::-1]], pa.binary()).slice(1)
+    codes = vocabulary.codes(column)
+    assert codes is not None
+    assert [vocabulary.words[code] for code in codes] == column.to_pylist()
+    strange = [word for word in others if word not in known]
+    if strange:
+        assert vocabulary.codes(pa.array([*known, *strange], pa.binary())) is None
+
+
+def test_vocabulary_tells_apart_what_differs_in_one_byte() -> None:
+    words = [b"region 1", b"region 11", b"region 111", b"", b"r", b"a" * 8, b"a" * 9, b"a" * 16, b"a" * 15 + b"b"]
+    vocabulary = Vocabulary(words)
+    codes = vocabulary.codes(pa.array(words * 3, pa.binary()))
+    assert codes is not None
+    assert codes.tolist() == [*range(len(words))] * 3
+    assert vocabulary.codes(pa.array([b"region 2"], pa.binary())) is None
+    assert vocabulary.codes(pa.array([b"a" * 17], pa.binary())) is None
+
+
+def test_column_of_distinct_values_costs_no_memory_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 12)
+    path = tmp_path / "table.csv"
+    path.write_text("name,kind\n" + "".join(f"person {row},{'ab'[row % 2]}\n" for row in range(5000)))
+    reader: Any = open_table(path)
+    batches = list(reader.batches({"name": TEXT, "kind": TEXT}))
+    assert [batch.texts["name"].values[code] for batch in batches for code in batch.texts["name"].codes] == [
+        f"person {row}" for row in range(5000)
+    ]
+    assert reader._vocabularies["name"] is None
+    assert set(reader._vocabularies["kind"].words) == {b"a", b"b"}
+
+
+def test_words_that_come_late_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 10)
+    kinds = ["a"] * 1000 + ["b"] * 1000 + ["", "\0", "é", " c ", "c"] * 100 + ["a"] * 500
+    path = tmp_path / "table.csv"
+    path.write_text("n,kind\n" + "".join(f"{row},{kind}\n" for row, kind in enumerate(kinds)))
+    found = [
+        batch.texts["kind"].values[code] if code >= 0 else ""
+        for batch in open_table(path).batches({"n": NUMBER, "kind": TEXT})
+        for code in batch.texts["kind"].codes
+    ]
+    assert found == [kind.strip() for kind in kinds]

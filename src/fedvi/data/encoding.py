@@ -24,6 +24,9 @@ from fedvi.errors import InputError
 CHUNK_BYTES = 32 << 20
 """Bytes of x in one chunk, at most."""
 
+TILE_ROWS = 32_768
+"""Rows that are encoded together: what is made of them should stay in a core's cache."""
+
 MEASURED_ROWS = 20
 """A column without any value is refused in tables of at least that many rows."""
 
@@ -118,39 +121,49 @@ class Encoder:
         self.codes: dict[str, dict[str, int]] = {
             part.name: _known(part) for part in parts if isinstance(part, Category | BinaryTarget)
         }
+        self._lines = np.arange(TILE_ROWS) * schema.dim
 
     def encode(self, batch: Batch, first: int, last: int) -> Encoded:
         """Return rows `first` to `last` of a batch, encoded."""
-        rows = slice(first, last)
-        start, size = batch.start + first, last - first
-        counts = Counts(size)
+        size = last - first
         x = np.zeros((size, self.schema.dim), np.float32)
-        flat, lines = x.reshape(-1), np.arange(size) * self.schema.dim
+        y = None if self.target is None else np.empty(size, np.float32)
+        counts = Counts(size)
+        for start in range(0, size, TILE_ROWS):
+            tile = slice(start, min(start + TILE_ROWS, size))
+            part = batch.part(first + tile.start, first + tile.stop)
+            self._features(part, x[tile], counts)
+            if y is not None:
+                y[tile] = self._targets(part, counts)
+        sites = None if self.site_column is None else self._sites(self.site_column, batch.part(first, last))
+        return Encoded(x, y, sites, counts)
+
+    def _features(self, batch: Batch, x: np.ndarray, counts: Counts) -> None:
+        """Write the features of all rows of a batch into x, which is zero."""
+        flat, lines = x.reshape(-1), self._lines[: batch.rows]
         at = 0
         if self.schema.intercept:
             x[:, 0] = 1
             at = 1
         for column in self.schema.columns:
             if isinstance(column, Number):
-                x[:, at], missing = self._number(column, batch.numbers[column.name][rows], start, counts)
+                x[:, at], missing = self._number(column, batch.numbers[column.name], batch.start, counts)
                 if missing is not None and column.missing == "error":
-                    raise self._missing_error(column.name, start + int(np.argmax(missing)), '"centre" or "indicator"')
+                    row = batch.start + int(np.argmax(missing))
+                    raise self._missing_error(column.name, row, '"centre" or "indicator"')
                 if missing is not None and column.missing == "indicator":
                     x[:, at + 1] = missing
             else:
-                text = batch.texts[column.name]
-                flat[lines + (self._category(column, Text(text.codes[rows], text.values), start, counts) + at)] = 1
+                flat[lines + self._category(column, batch.texts[column.name], batch.start, counts, at)] = 1
             at += len(column.features)
-        y = None if self.target is None else self._target(self.target, batch, rows, start, counts)
-        sites = None if self.site_column is None else self._sites(self.site_column, batch, rows, start)
-        return Encoded(x, y, sites, counts)
 
     def _number(
         self, column: Number | NumberTarget, values: np.ndarray, start: int, counts: Counts
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the scaled numbers, 0 where missing, and where that is, if anywhere."""
         if column.low <= values.min() and values.max() <= column.high:  # so none is missing: NaN is not below anything
-            counts.clipped[column.name] = counts.missing[column.name] = 0
+            _add(counts.clipped, column.name, 0)
+            _add(counts.missing, column.name, 0)
             return (values - column.centre) / column.scale, None
         infinite = np.isinf(values)
         if infinite.any():
@@ -163,8 +176,8 @@ class Encoder:
         gaps = int(np.count_nonzero(missing))
         within = np.clip(values, column.low, column.high)
         changed = int(np.count_nonzero(within != values))  # and NaN is not equal to itself
-        counts.clipped[column.name] = changed - gaps
-        counts.missing[column.name] = gaps
+        _add(counts.clipped, column.name, changed - gaps)
+        _add(counts.missing, column.name, gaps)
         within -= column.centre
         within /= column.scale
         if not gaps:
@@ -172,13 +185,17 @@ class Encoder:
         within[missing] = 0
         return within, missing
 
-    def _category(self, column: Category, text: Text, start: int, counts: Counts) -> np.ndarray:
-        """Return the number of the feature that is 1, counted within the column."""
-        found = self._look_up(column.name, text)
-        least = int(found.min(initial=0))
-        unknown = int(np.count_nonzero(found == _UNKNOWN)) if least < 0 else 0
-        missing = int(np.count_nonzero(found == _MISSING)) if least < _UNKNOWN else 0
-        counts.missing[column.name], counts.unknown[column.name] = missing, unknown
+    def _category(self, column: Category, text: Text, start: int, counts: Counts, at: int) -> np.ndarray:
+        """Return the number of the feature that is 1; `at` is that of the column's first."""
+        found = self._look_up(column.name, text, at)
+        if found.min(initial=0) >= 0:
+            _add(counts.missing, column.name, 0)
+            _add(counts.unknown, column.name, 0)
+            return found
+        unknown = int(np.count_nonzero(found == _UNKNOWN))
+        missing = int(np.count_nonzero(found == _MISSING))
+        _add(counts.missing, column.name, missing)
+        _add(counts.unknown, column.name, unknown)
         if missing and column.missing == "error":
             raise self._missing_error(column.name, start + int(np.argmax(found == _MISSING)), f'"{OTHER}"')
         if unknown and column.unknown == "error":
@@ -188,12 +205,11 @@ class Encoder:
                 f"{text.values[text.codes[row]]!r}.{near(text.values[text.codes[row]], column.values)} "
                 f'Add it to values in the schema, or set unknown = "{OTHER}".'
             )
-        if least < 0:
-            found[found < 0] = len(column.values)
+        found[found < 0] = at + len(column.values)
         return found
 
-    def _look_up(self, name: str, text: Text) -> np.ndarray:
-        """Return the code of each row's value in the schema, or that it is unknown or missing."""
+    def _look_up(self, name: str, text: Text, at: int = 0) -> np.ndarray:
+        """Return `at` and the code of each row's value in the schema, or that it is unknown or missing."""
         known = self.codes[name]
         table = np.empty(len(text.values) + 1, np.int64)
         table[-1] = _MISSING  # code -1
@@ -201,24 +217,24 @@ class Encoder:
             found = known.get(value)
             if found is None:
                 found = known.get(plain(value), _MISSING if value in MISSING else _UNKNOWN)
-            table[code] = found
-        return table[text.codes]
+            table[code] = found + at if found >= 0 else found
+        return table.take(text.codes, mode="wrap")  # code -1 is the last
 
-    def _target(
-        self, target: BinaryTarget | NumberTarget, batch: Batch, rows: slice, start: int, counts: Counts
-    ) -> np.ndarray:
+    def _targets(self, batch: Batch, counts: Counts) -> np.ndarray:
+        target, start = self.target, batch.start
+        assert target is not None
         if isinstance(target, NumberTarget):
-            y, gaps = self._number(target, batch.numbers[target.name][rows], start, counts)
+            y, gaps = self._number(target, batch.numbers[target.name], start, counts)
             y = y.astype(np.float32)
         else:
             text = batch.texts[target.name]
-            found = self._look_up(target.name, Text(text.codes[rows], text.values))
+            found = self._look_up(target.name, text)
             y = (2 * found - 1).astype(np.float32)
             gaps = found == _MISSING
-            counts.missing[target.name] = int(np.count_nonzero(gaps))
+            _add(counts.missing, target.name, int(np.count_nonzero(gaps)))
             if found.min(initial=0) < 0 and (found == _UNKNOWN).any():
                 row = int(np.argmax(found == _UNKNOWN))
-                value = text.values[text.codes[rows][row]]
+                value = text.values[text.codes[row]]
                 raise InputError(
                     f"Expected {target.values[0]!r} or {target.values[1]!r} in "
                     f"{place(self.reader.name, start + row, target.name)}, the target, got {value!r}. "
@@ -231,9 +247,9 @@ class Encoder:
             y[gaps] = np.nan
         return y
 
-    def _sites(self, column: str, batch: Batch, rows: slice, start: int) -> np.ndarray:
-        text = batch.texts[column]
-        codes = text.codes[rows]
+    def _sites(self, column: str, batch: Batch) -> np.ndarray:
+        text, start = batch.texts[column], batch.start
+        codes = text.codes
         gaps = np.isin(codes, [-1, *(code for code, value in enumerate(text.values) if value in MISSING)])
         if gaps.any():
             where = place(self.reader.name, start + int(np.argmax(gaps)), column)
@@ -288,6 +304,10 @@ def _known(part: Category | BinaryTarget) -> dict[str, int]:
     if isinstance(part, Category) and part.unknown == OTHER:
         codes.setdefault(OTHER, len(part.values))
     return codes
+
+
+def _add(counts: dict[str, int], name: str, number: int) -> None:
+    counts[name] = counts.get(name, 0) + number
 
 
 def _some(values: tuple[str, ...]) -> str:

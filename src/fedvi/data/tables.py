@@ -35,6 +35,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedvi.data.vocabulary import Vocabulary
 from fedvi.errors import InputError
 
 Source = str | os.PathLike | Any
@@ -52,7 +53,7 @@ MISSING = frozenset(
 BLANKS = (("", ""), (" ", ""), ("", " "))
 WORDS_AND_BLANKS = [before + word + after for word in sorted(MISSING) for before, after in BLANKS]
 
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 4 << 20
 """Bytes of a CSV that are parsed at once."""
 
 LONGEST_LINE = 16 << 20
@@ -94,6 +95,13 @@ class Batch:
     rows: int
     numbers: Mapping[str, np.ndarray]
     texts: Mapping[str, Text]
+
+    def part(self, first: int, last: int) -> Batch:
+        """Return rows `first` to `last` of the batch."""
+        rows = slice(first, last)
+        numbers = {name: column[rows] for name, column in self.numbers.items()}
+        texts = {name: Text(text.codes[rows], text.values) for name, text in self.texts.items()}
+        return Batch(self.start + first, last - first, numbers, texts)
 
 
 class Reader(ABC):
@@ -482,6 +490,7 @@ class _CsvReader(Reader):
         with _in_one_line(name):
             self.delimiter, header = self._header()
         self.columns = tuple(column.strip() for column in header)
+        self._vocabularies: dict[str, Vocabulary | None] = dict.fromkeys(self.columns, Vocabulary(()))
         self._check_columns()
 
     def _header(self) -> tuple[str, list[str]]:
@@ -524,50 +533,68 @@ class _CsvReader(Reader):
                 contextlib.closing(self._blocks()) as blocks,
                 contextlib.closing(_in_order(lambda block: self._parse(block, wanted), blocks)) as parts,
             ):
-                for part in parts:
-                    yield _batch(part, wanted, self.name, start)
-                    start += part.num_rows
+                for rows, columns in parts:
+                    numbers = {
+                        name: numbers_of(column, name, self.name, start) if isinstance(column, Text) else column
+                        for name, column in columns.items()
+                        if wanted[name] == NUMBER
+                    }
+                    yield Batch(start, rows, numbers, {name: columns[name] for name in wanted if wanted[name] == TEXT})
+                    start += rows
         except (pa.ArrowInvalid, UnicodeError) as error:
             self._find(wanted)
             raise InputError(f"Expected to read {self.name}, got: {_first_line(error)}.") from None
 
-    def _blocks(self) -> Generator[tuple[int, bytes], None, None]:
+    def _blocks(self) -> Generator[tuple[int, memoryview], None, None]:
         """Yield the file in UTF-8, cut at ends of lines that are not within quotation marks, with a running number."""
-        number, rest = 0, b""
         size = max(self.path.stat().st_size, 1)
-        with open(self.path, "rb", buffering=0) as file:
-            for data in self._pieces(file):
-                block = rest + data if rest else data
+        with open(self.path, "rb", buffering=0) as file, contextlib.closing(self._pieces(file)) as pieces:
+            number, block = 0, next(pieces)
+            while block:
                 cut = _last_line_end(block)
                 if len(block) - cut > LONGEST_LINE:  # a quotation mark that means inches, or one that is not closed
                     cut = block.rfind(b"\n") + 1
-                rest = block[cut:]
-                if len(rest) > LONGEST_LINE:
+                if len(block) - cut > LONGEST_LINE:
                     raise InputError(
-                        f"Expected lines of text in {self.name}, got {len(rest)} bytes without the end of one."
+                        f"Expected lines of text in {self.name}, got {len(block) - cut} bytes without the end of one."
                     )
                 if cut:
-                    yield number, block[:cut]
+                    yield number, memoryview(block)[:cut]
                     number += 1
                 self.fraction = min(file.tell() / size, 1.0)
-            if rest:
-                yield number, rest if rest.endswith(b"\n") else rest + b"\n"
+                rest, block = len(block) - cut, pieces.send(cut)
+                if len(block) == rest > 0:  # nothing came any more
+                    yield number, memoryview(block + b"\n")
+                    return
 
-    def _pieces(self, file: Any) -> Iterator[bytes]:
-        """Yield the bytes of the file as UTF-8, some megabytes at a time."""
+    def _pieces(self, file: Any) -> Generator[bytes, int, None]:
+        """Yield some megabytes of the file as UTF-8; it is told how many of them were used, and goes on from there."""
+        if self.encoding == "utf-8-sig" and not self.path.name.lower().endswith(".gz"):
+            at = 3 if file.read(3) == codecs.BOM_UTF8 else 0
+            unused = 0
+            while True:
+                file.seek(at)
+                block = file.read(BLOCK_BYTES + unused)
+                used = yield block
+                at, unused = at + used, len(block) - used
+        with self._decoded(file) as read:
+            rest = b""
+            while True:
+                block = rest + read()
+                used = yield block
+                rest = block[used:]
+
+    @contextlib.contextmanager
+    def _decoded(self, file: Any) -> Iterator[Callable[[], bytes]]:
+        """Give a function that reads on in a file that is zipped, or in another encoding than UTF-8."""
         zipped = self.path.name.lower().endswith(".gz")
-        with gzip.open(file) if zipped else contextlib.nullcontext(file) as raw:
-            if self.encoding == "utf-8-sig":
-                if (first := raw.read(3)) != codecs.BOM_UTF8:
-                    yield first
-                while data := raw.read(BLOCK_BYTES):
-                    yield data
-                return
-            with io.TextIOWrapper(io.BufferedReader(raw), self.encoding, newline="") as text:
-                while letters := text.read(BLOCK_BYTES):
-                    yield letters.encode("utf-8", "surrogatepass")
+        with (
+            gzip.open(file) if zipped else io.BufferedReader(file) as raw,
+            io.TextIOWrapper(raw, self.encoding, newline="") as text,
+        ):
+            yield lambda: text.read(BLOCK_BYTES).encode("utf-8", "surrogatepass")
 
-    def _parse(self, numbered: tuple[int, bytes], wanted: dict[str, Kind]) -> Any:
+    def _parse(self, numbered: tuple[int, memoryview], wanted: dict[str, Kind]) -> tuple[int, dict[str, Any]]:
         """Return the rows of a block; numbers as text if Arrow does not understand them, but perhaps Python does."""
         import pyarrow as pa
 
@@ -579,8 +606,8 @@ class _CsvReader(Reader):
                 raise
             return self._parse_as(dict.fromkeys(wanted, TEXT), block, number == 0)
 
-    def _parse_as(self, kinds: dict[str, Kind], block: bytes, first: bool) -> Any:
-        """Return the rows of a block. Text stays bytes: only its distinct values are decoded, later."""
+    def _parse_as(self, kinds: dict[str, Kind], block: memoryview, first: bool) -> tuple[int, dict[str, Any]]:
+        """Return the number of rows of a block and its columns. Of text, only distinct values are decoded."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -596,16 +623,35 @@ class _CsvReader(Reader):
             null_values=WORDS_AND_BLANKS,
             strings_can_be_null=False,
         )
-        parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=_holds(block, b'"'))
         try:
             table = arrow_csv.read_csv(pa.BufferReader(block), options, parsing, conversion)
         except pa.ArrowInvalid as error:
             if "Empty CSV file" not in str(error):
                 raise
-            return pa.record_batch([pa.nulls(0)] * len(kinds), list(kinds))
-        columns = [column.combine_chunks() for column in table.columns]
-        coded = [column.dictionary_encode() if pa.types.is_binary(column.type) else column for column in columns]
-        return pa.record_batch(coded, table.column_names)
+            table = pa.table(
+                {name: pa.nulls(0, pa.float64() if kinds[name] == NUMBER else pa.binary()) for name in kinds}
+            )
+        columns = {name: _in_one_piece(table.column(name)) for name in kinds}
+        zeros = _holds(block, b"\0")
+        return table.num_rows, {
+            name: self._text(name, column, zeros) if kinds[name] == TEXT else column.to_numpy(zero_copy_only=False)
+            for name, column in columns.items()
+        }
+
+    def _text(self, name: str, column: Any, zeros: bool) -> Text:
+        """Return a text column, by the words that were seen before if they are all there is.
+
+        zeros: whether there are zero bytes somewhere, which no known word has.
+        """
+        seen = None if zeros else self._vocabularies[name]
+        codes = None if seen is None else seen.codes(column)
+        if seen is not None and codes is not None:
+            return _stripped(codes, seen.texts)
+        coded = column.dictionary_encode()
+        if seen is not None:
+            self._vocabularies[name] = seen.extended(coded.dictionary)
+        return _stripped(coded.indices.to_numpy(zero_copy_only=False), _words(coded.dictionary))
 
     def _find(self, wanted: dict[str, Kind]) -> None:
         """Look for what Arrow could not read, row by row, and raise `InputError`."""
@@ -638,6 +684,16 @@ class _CsvReader(Reader):
                 )
 
 
+def _holds(block: memoryview, letter: bytes) -> bool:
+    whole = block.obj
+    assert isinstance(whole, bytes)
+    return whole.find(letter, 0, len(block)) >= 0
+
+
+def _in_one_piece(column: Any) -> Any:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies
+
+
 def _last_line_end(block: bytes) -> int:
     """Return where the last line ends that does not end within quotation marks; 0 if there is none."""
     cut = block.rfind(b"\n") + 1
@@ -657,7 +713,7 @@ def _in_order(work: Callable[[Any], Any], items: Iterable[Any]) -> Generator[Any
     try:
         for item in items:
             waiting.append(pool.submit(work, item))
-            if len(waiting) > workers:
+            if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

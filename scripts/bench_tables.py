@@ -111,8 +111,11 @@ def measure(path: Path, rounds: int) -> dict[str, dict[str, Any]]:
 
 def markdown(results: dict[int, dict[str, dict[str, Any]]]) -> str:
     """Return the measurements and their ratios as a table."""
+    import pandas as pd
+
     lines = [
-        "| rows | pandas.read_csv | fedvi encode_chunks | time, fedvi / pandas | peak, pandas | peak, fedvi | memory |",
+        f"| rows | pandas {pd.__version__} read_csv | fedvi encode_chunks | time, fedvi / pandas | "
+        "peak, pandas | peak, fedvi | memory |",
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for rows, found in results.items():

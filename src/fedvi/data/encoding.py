@@ -30,6 +30,9 @@ TILE_ROWS = 32_768
 MEASURED_ROWS = 20
 """A column without any value is refused in tables of at least that many rows."""
 
+SIGNS = np.array([-1, 1], np.float32)
+"""The two classes of a target."""
+
 _UNKNOWN, _MISSING = -1, -2
 
 
@@ -229,10 +232,13 @@ class Encoder:
         else:
             text = batch.texts[target.name]
             found = self._look_up(target.name, text)
-            y = (2 * found - 1).astype(np.float32)
+            y = SIGNS.take(found, mode="clip")
+            if found.min(initial=0) >= 0:
+                _add(counts.missing, target.name, 0)
+                return y
             gaps = found == _MISSING
             _add(counts.missing, target.name, int(np.count_nonzero(gaps)))
-            if found.min(initial=0) < 0 and (found == _UNKNOWN).any():
+            if (found == _UNKNOWN).any():
                 row = int(np.argmax(found == _UNKNOWN))
                 value = text.values[text.codes[row]]
                 raise InputError(

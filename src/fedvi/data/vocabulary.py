@@ -18,6 +18,7 @@ import numpy as np
 
 LONGEST = 16
 MOST_WORDS = 64
+FEW_WORDS = 4
 BITS = 12
 """Of a slot: 4096 of them, so that a few multipliers are enough to find one without collisions."""
 
@@ -69,12 +70,24 @@ class Vocabulary:
         padded = np.concatenate([text, np.zeros(LONGEST, np.uint8)])
         first = _bytes_at(padded, starts, lengths)
         second = _bytes_at(padded, starts + 8, lengths - 8) if longest > 8 else None
+        if second is None and len(self.words) <= FEW_WORDS:
+            return self._compared(first)
         slots = (_mixed(first, second) * self._multiplier) >> SHIFT
         codes = self._table.take(slots.view(np.int64))
         same = self._first.take(codes) == first
         if second is not None or self._second.any():
             same &= self._second.take(codes) == (0 if second is None else second)
         return codes if same.all() else None
+
+    def _compared(self, keys: np.ndarray) -> np.ndarray | None:
+        """Return the codes of keys by comparing them with every word: faster than slots while there are few."""
+        codes, found = np.zeros(len(keys), np.int8), 0
+        for code, (word, more) in enumerate(zip(self._first, self._second, strict=True)):
+            same = keys == word
+            if not more:
+                found += int(np.count_nonzero(same))
+                codes += same.view(np.int8) * np.int8(code)
+        return codes.astype(np.int64) if found == len(keys) else None
 
 
 def _bytes_at(padded: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from fedvi.data import BinaryTarget, Category, Number, NumberTarget, Schema, enc
 from fedvi.errors import InputError
 from fedvi.fitting import Fitted, fit
 from fedvi.fitting.file import read_header
+from fedvi.fitting.fit import fit_rows, read_sites
 from fedvi.gaussian import NoisyGaussian
 from fedvi.models import LinearRegression
 from fedvi.privacy import epsilon as accounted
@@ -144,7 +145,28 @@ def test_private_standardisation_finds_centres_and_scales_that_the_schema_has_wr
     assert [age.centre, age.scale] == [pytest.approx(30, abs=0.5), pytest.approx(5, rel=0.2)]
     assert [dose.centre, dose.scale] == [pytest.approx(8, abs=0.05), pytest.approx(0.5, rel=0.3)]
     assert result.schema.digest != schema.digest
-    assert {site.schema for site in result.sites} == {schema.digest}  # what the sites' own ledgers know
+    assert {site.schema for site in result.sites} == {result.schema.digest}
+
+
+def test_standardised_rows_are_those_that_the_new_schema_encodes() -> None:
+    table, _ = simulated(3, 400, binary=True)
+    table["x0"][:100] = np.nan  # missing values are the new centre then, not the old one
+    asked: list[Schema] = []
+
+    def encoded(schema: Schema) -> dict[str, Any]:
+        asked.append(schema)
+        return read_sites(schema, table, "site", 1, "utf-8")
+
+    result = fit_rows(OUTCOME, encoded, epsilon=1.0, delta=None, seed=0, updates=3, standardise=True)
+    assert asked == [OUTCOME, result.schema]
+    assert result.schema != OUTCOME
+
+
+def test_standardisation_of_no_numbers_releases_nothing() -> None:
+    table = {"c": ["p", "q"] * 20, "y": ["no", "no", "yes", "yes"] * 10, "site": ["a"] * 40}
+    schema = Schema((Category("c", ("p", "q")),), BinaryTarget("y", ("no", "yes")))
+    (site,) = fit(schema, table, site_column="site", updates=3, standardise=True).sites
+    assert sorted(event["count"] for event in site.events) == [1, 3]
 
 
 def test_posterior_is_the_product_of_prior_and_factors(fitted: Fitted) -> None:
@@ -288,6 +310,7 @@ def test_wrong_fits_name_the_place_and_the_remedy() -> None:
     raises("too many for: d", epsilon={"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0})
     raises("0 < epsilon", epsilon=0.0)
     raises("delta", delta=2.0)
+    raises("delta", delta=0.0)  # not the default
     raises("budget to standardise by", epsilon=None, standardise=True)
     raises("updates", updates=0)
     raises("seed", seed=-1)

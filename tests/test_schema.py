@@ -122,7 +122,8 @@ FINITE = st.floats(-1e300, 1e300)
 def numbers(draw: st.DrawFn, kind: type, name: str) -> Any:
     low, centre, high = sorted(draw(st.lists(FINITE, min_size=3, max_size=3, unique=True)))
     more = {"missing": draw(st.sampled_from(["centre", "indicator", "error"]))} if kind is Number else {}
-    return kind(name, low, high, centre, draw(st.floats(1e-300, 1e300)), **more)
+    scale = draw(st.floats(max(1e-300, (high / 1e6 - low / 1e6) * 1.001), 1e300))
+    return kind(name, low, high, centre, scale, **more)
 
 
 @st.composite
@@ -184,6 +185,7 @@ def test_values_may_be_written_as_numbers_and_truth_values() -> None:
         ("high = 120", "high = 0", r"columns\[1\] \(age\): Expected low < high for column 'age', got 0.0 and 0.0"),
         ("centre = 52", "centre = 121", r"Expected the centre of column 'age' within \[0.0, 120.0\], got 121.0"),
         ("scale = 17", "scale = 0", "Expected scale > 0 for column 'age', got 0.0"),
+        ("scale = 17", "scale = 1e-9", "at most 1e.06 scales between low and high of column 'age'"),
         ("scale = 17", "scale = inf", "Expected scale of column 'age' to be a finite number, got inf"),
         ("scale = 17", "scale = true", "Expected scale of column 'age' to be a finite number, got True"),
         ("scale = 17", 'scale = "17"', "Expected scale of column 'age' to be a finite number, got '17'"),

@@ -12,9 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from fedvi import Budget, Coordinator, Gaussian, NoiseAwarePVI, PrivateClient
+from fedvi import (
+    PVI,
+    AveragedQuadratics,
+    Budget,
+    ClientLevel,
+    Coordinator,
+    FullBatchGaussian,
+    Gaussian,
+    NoiseAwarePVI,
+    PrivateClient,
+)
 from fedvi.data import BinaryTarget, Category, Number, Schema
-from fedvi.errors import BudgetClosed, InputError, OtherData, OtherSchema
+from fedvi.errors import BudgetClosed, ChosenLate, InputError, LedgerError, OtherData, OtherSchema
 from fedvi.gaussian import NoisyGaussian
 from fedvi.local import Public
 from fedvi.local.standardise import Standardisation
@@ -45,6 +55,17 @@ def test_short_rows_are_summed_as_they_are_and_noise_has_its_size() -> None:
         BoundedSum(3.0).release(vectors, np.zeros(3))
     with pytest.raises(InputError, match="noise_multiplier"):
         BoundedSum(0.0)
+    beyond = np.full((3, 4), np.longdouble("1e4000"))
+    assert np.array_equal(BoundedSum(1.0).release(beyond, SILENCE), SILENCE)
+
+
+def test_rounding_in_long_sums_is_made_up_for() -> None:
+    rows = 1 << 21
+    ones = np.ones((rows, 1))
+    total = float(BoundedSum(1.0).release(ones, SILENCE[:1])[0])
+    longest = total / rows
+    assert longest + rows**2 * 2.0**-53 / 1 <= 1 + 1e-9  # what a row may add, and what rounding may
+    assert longest > 0.999
 
 
 def test_parts_of_a_budget_cost_what_the_whole_costs() -> None:
@@ -70,9 +91,6 @@ def test_standardisation_gives_mean_and_deviation_and_stays_with_the_schema_wher
     centre, scale = standard.scales(total, 5000, 0.0)
     np.testing.assert_allclose(centre, x[:, 1:].mean(axis=0), atol=1e-9)
     np.testing.assert_allclose(scale, x[:, 1:].std(axis=0), rtol=1e-9)
-    moved = standard.transform(x, centre, scale)
-    np.testing.assert_allclose(moved[:, 1:].std(axis=0), 1, rtol=1e-9)
-    assert np.array_equal(moved[:, 0], x[:, 0])
     b = standard.schema(SCHEMA, centre, scale).columns[1]
     assert isinstance(b, Number)
     assert [b.centre, b.scale] == [pytest.approx(4 + 2 * x[:, 2].mean()), pytest.approx(2 * x[:, 2].std())]
@@ -161,11 +179,13 @@ def test_site_pays_for_its_statistics_before_they_are_drawn_and_once(tmp_path: P
         again = standard.vectors(x.astype(np.float32), y).sum(axis=0)
         assert np.all(np.abs(sums - again) < 6 * first.noise_multiplier)
         assert not np.allclose(sums, again, atol=1e-3)
-        with pytest.raises(BudgetClosed):
+        with pytest.raises(BudgetClosed, match="Planned 1 times and used as often"):
             site.release_sum(first, standard.vectors, "once more")
         scales = standard.scales(sums, 60, first.noise_multiplier)
         later = standard.schema(SCHEMA, *scales)
-        site.transform_rows(lambda rows: standard.transform(rows, *scales), later.digest)
+        moved = x.copy()
+        moved[:, standard.features] = (x[:, standard.features] - scales[0]) / scales[1]
+        site.encode_anew(moved, later.digest)
         release = site.update(Gaussian.standard(3))
         assert release.schema == later.digest
 
@@ -211,3 +231,32 @@ def test_coordinator_refuses_rows_encoded_by_another_schema(tmp_path: Path) -> N
         pytest.raises(OtherSchema, match="'north' encodes its rows by feature schema ffffffffffff, the federation by"),
     ):
         coordinator.receive("north", site.update(coordinator.posterior))
+
+
+def test_sums_over_rows_need_rows_as_the_unit_of_privacy(tmp_path: Path) -> None:
+    public = Public(Gaussian.standard(3), jnp.asarray(1.0), jnp.asarray(60.0))
+    algorithm = PVI(client_level=ClientLevel(50.0, 1.0))
+    arguments: Any = (table(), LogisticRegression(), algorithm, public, Budget(1.0, 1e-3))
+    with pytest.raises(InputError, match="protects single rows"):
+        PrivateClient.open(tmp_path / "ledger", *arguments, sums=[BoundedSum(10.0)])
+    assert not (tmp_path / "ledger").exists()
+    with PrivateClient.open(tmp_path / "ledger", *arguments) as site:
+        with pytest.raises(InputError, match="protects single rows"):
+            site.release_sum(BoundedSum(50.0), lambda x, _: np.ones((len(x), 1)), "count")
+        assert not site.ledger.book.charged
+
+
+def test_sums_that_the_plan_does_not_cover_are_refused(tmp_path: Path) -> None:
+    planned, late = BoundedSum(100.0), BoundedSum(200.0)
+    with opened(tmp_path / "ledger", (planned,)) as site:
+        with pytest.raises(LedgerError, match="planned event"):
+            site.release_sum(late, lambda x, _: x, "unplanned")
+        with pytest.raises(InputError, match="one vector for each of 60 rows, got 120"):
+            site.release_sum(planned, lambda x, _: np.concatenate([x, x]), "twice")
+    with pytest.raises(ChosenLate, match="sums"):
+        opened(tmp_path / "ledger", (planned, late))
+    public = Public(Gaussian.standard(3), jnp.asarray(1.0), jnp.asarray(60.0))
+    algorithm = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(300.0)))
+    arguments: Any = (table(), LogisticRegression(), algorithm, public, Budget(1.0, 1e-3))
+    with pytest.raises(InputError, match="other noise than updates"):
+        PrivateClient.open(tmp_path / "other", *arguments, sums=[BoundedSum(300.0)], accept=["second ledger"])

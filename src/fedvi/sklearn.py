@@ -55,7 +55,7 @@ class _Federated(BaseEstimator):
         schema = Schema(tuple(Number(name, a, b, (a + b) / 2, (b - a) / 6) for name, a, b in columns), target)
         self.fitted_ = fit_rows(
             schema,
-            _by_site(_encoded(schema, x), y.astype(np.float32), sites),
+            lambda chosen: _by_site(_encoded(chosen, x), y.astype(np.float32), sites),
             epsilon=self.epsilon,
             delta=self.delta,
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),

@@ -86,14 +86,16 @@ def _show(fitted: Fitted, out: Path, scores: dict[str, float]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from fedvi.privacy.statement import rounded_up
+
     console = Console()
     table = Table("site", title=f"{len(fitted.sites)} sites, {len(fitted.schema.features)} features")
     for name in ("rows", "updates", "epsilon", "delta"):
         table.add_column(name, justify="right")
     for site in fitted.sites:
-        private = site.epsilon is not None
-        spent = f"{site.epsilon:.4f} of {site.epsilon_max:g}" if private else "not private"
-        table.add_row(site.name, str(site.rows), str(site.updates), spent, f"{site.delta:g}" if private else "-")
+        spent = "not private" if site.epsilon is None else f"{rounded_up(site.epsilon)} of {site.epsilon_max:g}"
+        delta = "-" if site.delta is None else f"{site.delta:g}"
+        table.add_row(site.name, str(site.rows), str(site.updates), spent, delta)
     console.print(table)
     if scores:
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in scores.items())

@@ -327,6 +327,7 @@ def _with_residual_scale(schema: Schema, target: NumberTarget, reader: Reader, r
     weights = np.linalg.solve(gram + RIDGE * rows * np.eye(dim), right)
     left = float(square - 2 * weights @ right + weights @ gram @ weights) / rows
     scale = max(math.sqrt(max(left, 0.0)), 1e-3) * target.scale  # rows on a line say nothing about noise
+    scale = max(scale, 1e-5 * (target.high - target.low))
     return NumberTarget(
         target.name, target.low, target.high, target.centre, round(scale, 2 - math.floor(math.log10(scale)))
     )

@@ -35,6 +35,8 @@ FORMAT = 1
 OTHER = "other"
 INTERCEPT = "(intercept)"
 INDICATOR_SQUARE = 0.1
+LARGEST_RANGE = 1e6
+"""Scales between the bounds of a number, at most: so that what is encoded is always a sensible number."""
 
 HEADER = """\
 # Feature schema: how every site turns its table into the same features. Shared by all sites, and not secret.
@@ -362,6 +364,12 @@ def _check_numbers(part: Number | NumberTarget) -> None:
         raise InputError(f"Expected the centre of column {part.name!r} within {bounds}, got {part.centre}.")
     if part.scale <= 0:
         raise InputError(f"Expected scale > 0 for column {part.name!r}, got {part.scale}.")
+    if part.high - part.low > LARGEST_RANGE * part.scale:
+        bounds = f"{part.low} and {part.high}"
+        raise InputError(
+            f"Expected at most {LARGEST_RANGE:g} scales between low and high of column {part.name!r}, {bounds}, got a "
+            f"scale of {part.scale}. Narrow the bounds: values beyond them are clipped."
+        )
 
 
 def _check_values(values: Any, where: str) -> tuple[str, ...]:

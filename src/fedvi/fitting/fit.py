@@ -70,7 +70,7 @@ def fit(
     whole("seed", seed, 0, 2**64 - 1)
     return fit_rows(
         schema,
-        read_sites(schema, tables, site_column, min_rows, encoding),
+        lambda chosen: read_sites(chosen, tables, site_column, min_rows, encoding),
         epsilon=epsilon,
         delta=delta,
         seed=seed,
@@ -82,7 +82,7 @@ def fit(
 
 def fit_rows(
     schema: Schema,
-    sites: dict[str, CheckedTable],
+    encoded: Callable[[Schema], dict[str, CheckedTable]],
     *,
     epsilon: float | Mapping[str, float] | None,
     delta: float | None,
@@ -91,12 +91,14 @@ def fit_rows(
     standardise: bool = False,
     progress: bool | None = None,
 ) -> Fitted:
-    """Do what `fit` does with rows that the schema has encoded already, by site."""
+    """Do what `fit` does with rows that come from a function: by site, as a schema encodes them."""
+    sites = encoded(schema)
+    standard = Standardisation.of(schema)
     rows = sum(len(x) for x, _ in sites.values())
     budgets = None if epsilon is None else _budgets(epsilon, delta, sites)
     if standardise and budgets is None:
         raise InputError("Expected a privacy budget to standardise by, got epsilon=None. Leave one of them out.")
-    first = _parts(budgets, STANDARDISE) if standardise else {}
+    first = _parts(budgets, STANDARDISE) if standardise and standard.names else {}
     last = _parts(budgets, WIDTH)
 
     def released(parts: dict[str, BoundedSum], vectors: Vectors, number: int) -> np.ndarray:
@@ -108,12 +110,10 @@ def fit_rows(
             total = total + (parts[name].release(summands, noise) if parts else summands.sum(axis=0))
         return np.asarray(total)
 
-    given = schema
-    standard = Standardisation.of(schema)
-    if standardise and standard.names:
+    if first:
         scales = standard.scales(released(first, standard.vectors, 0), rows, _noise(first))
         schema = standard.schema(schema, *scales)
-        sites = {name: (standard.transform(x, *scales), y) for name, (x, y) in sites.items()}
+        sites = encoded(schema)
     least = None if budgets is None else min(budget.epsilon for budget in budgets.values())
     chosen = recipe(schema, rows, least, updates)
     result = simulate(
@@ -135,11 +135,10 @@ def fit_rows(
     factors = {
         name: width.corrected(state.factor, ratio, result.posterior.mean) for name, state in result.clients.items()
     }
-    return _fitted(given, schema, width.model(ratio), chosen, factors, sites, result, seed)
+    return _fitted(schema, width.model(ratio), chosen, factors, sites, result, seed)
 
 
 def _fitted(
-    given: Schema,
     schema: Schema,
     model: Model,
     chosen: Recipe,
@@ -150,7 +149,7 @@ def _fitted(
 ) -> Fitted:
     privacy = result.privacy
     records = tuple(
-        SiteRecord.of(name, len(x), int(result.clients[name].sequence), given.digest, privacy.get(name))
+        SiteRecord.of(name, len(x), int(result.clients[name].sequence), schema.digest, privacy.get(name))
         for name, (x, _) in sites.items()
     )
     stacked: Any = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(factors[name] for name in sites))
@@ -216,7 +215,9 @@ def _budgets(
                 "noise. Join small sites with --min-rows (in Python min_rows), or leave it out."
             )
     return {
-        name: Budget(epsilon[name] if isinstance(epsilon, Mapping) else epsilon, delta or "auto").fixed(len(x))
+        name: Budget(
+            epsilon[name] if isinstance(epsilon, Mapping) else epsilon, "auto" if delta is None else delta
+        ).fixed(len(x))
         for name, (x, _) in sites.items()
     }
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedvi.checks import instance, whole
 from fedvi.data import Site, Table, check_table
-from fedvi.errors import InputError
+from fedvi.errors import ChosenLate, InputError
 from fedvi.gaussian import GaussianFamily
 from fedvi.local.algorithm import Algorithm
 from fedvi.local.calibration import calibrated
@@ -29,7 +30,7 @@ from fedvi.local.client import ClientState, Release, check_request, draw, init_c
 from fedvi.local.problem import Public
 from fedvi.models import Model
 from fedvi.privacy.budget import Budget
-from fedvi.privacy.events import NOT_PRIVATE
+from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE
 from fedvi.privacy.ledger import Ledger, digest
 from fedvi.privacy.randomness import secure_generator
 from fedvi.privacy.storage import Closing
@@ -84,6 +85,8 @@ class PrivateClient(Closing):
         if updates is not None:
             whole("updates", updates, 1)
         algorithm = jax.tree.map(_own, algorithm)
+        if sums:
+            _check_rows_are_the_unit(algorithm.unit)
         x, y = check_table(table, model, "the client's table")
         algorithm.solver.check(model, x, "the client's table")
         rows, data = len(x), digest(x, y)
@@ -101,9 +104,7 @@ class PrivateClient(Closing):
             site = Site(jnp.asarray(x), jnp.asarray(y), jnp.int32(0), jnp.int32(rows))
             client = cls(site, model, algorithm, public, opened, schema)
             client.state = client.state if state is None else state
-            for event, times in beside.items():
-                if event not in opened.book.planned:
-                    opened.plan(event, times, "statistics")
+            _plan_beside(opened, beside, client.event)
             opened.plan(client.event)
         except BaseException:
             opened.close()
@@ -132,18 +133,24 @@ class PrivateClient(Closing):
 
         Each vector must depend on its own row alone. purpose: what the ledger says that it was for.
         """
+        _check_rows_are_the_unit(self.ledger.book.unit)
         self.ledger.charge(part.event, purpose)
-        summands = np.asarray(vectors(*map(np.asarray, (self._site.x, self._site.y))))
+        summands = np.asarray(vectors(*map(np.asarray, (self._site.x, self._site.y))), np.float64)
+        if summands.shape[0] != self._rows:
+            raise InputError(f"Expected one vector for each of {self._rows} rows, got {summands.shape[0]}.")
         return part.release(summands, secure_generator().standard_normal((summands.shape[1],)))
 
-    def transform_rows(self, transform: Callable[[np.ndarray], np.ndarray], schema: str) -> None:
-        """Go on with rows `transform(x)`, as encoded by a schema with this hash; each must depend on its own row alone.
+    def encode_anew(self, x: ArrayLike, schema: str) -> None:
+        """Go on with the same rows, in the same order, as encoded by another schema with this hash.
 
-        For private standardisation: the ledger stays with the rows as they were when it was made.
+        For private standardisation, whose schema comes from what was released: the ledger stays with the rows as they
+        were when it was made. Nothing is refused for what rows hold, which could be asked for by choosing a schema.
         """
-        x = np.asarray(transform(np.asarray(self._site.x)))
-        checked, _ = check_table((x, self._site.y), self._model, "the transformed rows")
-        self._site, self._schema = dataclasses.replace(self._site, x=jnp.asarray(checked)), schema
+        rows = np.asarray(x, np.float32)
+        if rows.shape != self._site.x.shape:
+            raise InputError(f"Expected the same rows and features, {self._site.x.shape}, got {rows.shape}.")
+        finite = jnp.asarray(np.where(np.isfinite(rows), rows, 0), self._site.x.dtype)
+        self._site, self._schema = dataclasses.replace(self._site, x=finite), schema
 
     def close(self) -> None:
         """Close the ledger."""
@@ -153,6 +160,22 @@ class PrivateClient(Closing):
 def _own(setting: Any) -> Any:
     """Return a copy that nobody else can change: what was checked and planned for is what is used."""
     return np.array(setting) if isinstance(setting, np.ndarray) else setting
+
+
+def _plan_beside(ledger: Ledger, beside: Mapping[Hashable, int], update: Hashable) -> None:
+    """Plan the sums, all of them before anything was released."""
+    if update in beside:
+        raise InputError("Expected sums with other noise than updates have, got the same. Give the sum a little more.")
+    new = {event: times for event, times in beside.items() if event not in ledger.book.planned}
+    if new and ledger.book.charged:
+        raise ChosenLate("Expected the sums that were planned when the ledger was made, got others. Ask for the same.")
+    for event, times in new.items():
+        ledger.plan(event, times, "statistics")
+
+
+def _check_rows_are_the_unit(unit: str) -> None:
+    if unit != EXAMPLE:
+        raise InputError(f"Expected a ledger that protects single rows for private sums over rows, got one {unit}.")
 
 
 def _check_guarantee(algorithm: Algorithm, rows: int) -> None:

@@ -6,7 +6,8 @@ A column has public bounds, and u in [-1, 1] is the value between them. With k c
 
 The sums of all sites, divided by the public number of rows, give centre and scale; everything after the release is
 post-processing. Where noise drowns them they stay near those of the schema, of which a centre is thought to be off by
-about one scale, and a scale by a factor of about 1.6. What is missing counts as the schema's centre.
+about one scale, and a scale by a factor of about 1.6. What is missing counts as the schema's centre. Rows are then
+encoded anew, by the new schema.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Standardisation:
 
     def vectors(self, x: Float[np.ndarray, "n d"], y: np.ndarray) -> Float[np.ndarray, "n k2"]:  # noqa: ARG002
         """Return what is summed over rows."""
-        unit = 2 * (x[:, self.features].astype(np.float64) - self.low) / (self.high - self.low) - 1
+        with np.errstate(over="ignore"):
+            unit = 2 * (x[:, self.features].astype(np.float64) - self.low) / (self.high - self.low) - 1
         unit = np.clip(unit, -1, 1)
         return np.concatenate([unit, unit**2 - 0.5], axis=1) / math.sqrt(1.25 * max(len(self.names), 1))
 
@@ -80,9 +82,3 @@ class Standardisation:
                 for name, c, s in zip(self.names, centre, scale, strict=True)
             }
         )
-
-    def transform(self, x: Float[np.ndarray, "n d"], centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Return x as encoded under the new schema."""
-        new = np.array(x)
-        new[:, self.features] = (x[:, self.features] - centre) / scale
-        return new

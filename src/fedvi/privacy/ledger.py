@@ -233,6 +233,9 @@ class Ledger(storage.Closing):
         if self.remaining(event) <= 0:
             if event not in self._book.planned:
                 raise LedgerError(f"Expected a planned event, got {event!r}. Use ledger.plan(event) first.")
+            used = self._book.charged[event]
+            if self._book.budget.spent({**self._book.charged, event: used + 1}) <= self._book.budget.epsilon:
+                raise BudgetClosed(f"Planned {used} times and used as often: the plan of this event is closed.")
             raise BudgetClosed(self._closed(event, 1, self._book.charged))
         self._append((CHARGE, {"event": events.to_json(event), "purpose": purpose}))
         return self._book.head.number

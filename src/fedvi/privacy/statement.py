@@ -85,10 +85,10 @@ class Spent:
         lines = [
             f"Protected: {unit}. Whoever sees everything that was released can hardly tell whether {there}, whatever "
             "else they know.",
-            f"Spent: epsilon {_shown(self.epsilon)} at delta {self.delta:g}, if {relation}.",
+            f"Spent: epsilon {rounded_up(self.epsilon)} at delta {self.delta:g}, if {relation}.",
         ]
         if self.epsilon_substitute is not None:
-            lines.append(f"Epsilon {_shown(self.epsilon_substitute)} if {exchange} is exchanged for other data.")
+            lines.append(f"Epsilon {rounded_up(self.epsilon_substitute)} if {exchange} is exchanged for other data.")
         if self.epsilon_max is not None:
             most = f"epsilon {self.epsilon_max:g}"
             lines.append(f"Never more than {most}, even if the time of stopping depended on what was released.")
@@ -101,7 +101,7 @@ class Spent:
         return "\n".join([f"Privacy of {holder}", *wrapped])
 
 
-def _shown(epsilon: float) -> str:
+def rounded_up(epsilon: float) -> str:
     """Return epsilon to four digits, rounded up, as a promise must be."""
     if epsilon == float("inf"):
         return "infinite"

@@ -20,7 +20,7 @@ from fedvi.privacy.budget import Budget, noise_for
 from fedvi.privacy.events import LEAST_NOISE, MOST_NOISE, gaussian
 
 SLACK = 1e-6
-"""Rows are clipped to this much less than one: rounding in the sum of 10^8 rows is smaller."""
+"""Rows are clipped to a little less than one, for rounding in their lengths; that in their sum comes on top."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +41,20 @@ class BoundedSum:
         return gaussian(self.noise_multiplier)
 
     def release(self, vectors: Float[np.ndarray, "n k"], noise: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-        """Return the sum of the clipped rows with its noise, which is standard normal; rows with NaN count nothing."""
+        """Return the sum of the clipped rows with its noise, which is standard normal; rows with NaN count nothing.
+
+        A sum of n numbers up to 1, one after another, is off by at most n^2 2^-53: rows are clipped to as much less.
+        """
+        with np.errstate(over="ignore"):
+            vectors = np.asarray(vectors, np.float64)
         if vectors.ndim != 2 or noise.shape != vectors.shape[1:]:
             raise InputError(f"Expected one noise per column of {vectors.shape}, got {noise.shape}.")
-        rows = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0).astype(np.float64)
+        rows = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
         longest = np.max(np.abs(rows), axis=1, keepdims=True)  # taken out first: squares may overflow
         unit = rows / np.maximum(longest, 1e-300)
         lengths = longest * np.sqrt(np.sum(unit**2, axis=1, keepdims=True))
-        clipped = rows * ((1 - SLACK) / np.maximum(lengths, 1.0))
+        limit = 1 / (1 + SLACK + (len(rows) + 1.0) ** 2 * 2.0**-52)
+        clipped = rows * (limit / np.maximum(lengths, limit))
         return clipped.sum(axis=0) + self.noise_multiplier * noise
 
 

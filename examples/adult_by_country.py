@@ -14,8 +14,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedvi.data import infer_schema, load_adult, paper_split
-from fedvi.fitting import fit
+from fedvi import fit, infer_schema
+from fedvi.data import load_adult, paper_split
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_breast_cancer
 
-from fedvi.data import infer_schema
-from fedvi.fitting import fit
+from fedvi import fit, infer_schema
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -52,7 +52,7 @@ def fitted() -> Fitted:
 @pytest.mark.parametrize("assumed", [10.0, 17.0, 6.0], ids=["right", "too large", "too small"])
 def test_intervals_of_the_linear_model_cover_held_out_truths_whatever_noise_was_assumed(assumed: float) -> None:
     covered, estimated = [], []
-    for seed in range(5):
+    for seed in range(4):
         train, _ = simulated(seed, 3000, binary=False)
         test, _ = simulated(100 + seed, 2000, binary=False)
         result = fit(amount(assumed), train, site_column="site", seed=seed)

@@ -79,14 +79,15 @@ def test_update_is_a_function_of_its_arguments(site: Site) -> None:
     assert not leaves_equal(a, b)
 
 
-def test_release_holds_factor_sequence_and_event_and_nothing_else(site: Site) -> None:
-    assert [field.name for field in dataclasses.fields(Release)] == ["factor", "sequence", "event"]
+def test_release_holds_factor_sequence_event_and_hash_of_the_schema_and_nothing_else(site: Site) -> None:
+    assert [field.name for field in dataclasses.fields(Release)] == ["factor", "sequence", "event", "schema"]
     state, release = one_update(PVI(), site, Gaussian.standard(DIM))
     assert isinstance(release, Release)
     assert isinstance(release.factor, Gaussian)
     assert leaves_equal(release.factor, state.factor)
     assert int(release.sequence) == 1
     assert release.event == NOT_PRIVATE
+    assert release.schema == ""
 
 
 def test_padding_changes_nothing(site: Site) -> None:

@@ -4,7 +4,7 @@
     client:  cavity = q / t_m;  q' = argmin KL(q' || cavity * likelihood_m);  t_m' = t_m * (q' / q)^damping
     server:  q <- q * t_m' / t_m
 
-Start with `simulate`.
+Start with `fit` for tables, with `simulate` for everything else.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fedvi.compiling import compile_loops_whole
 compile_loops_whole()
 
 if TYPE_CHECKING:
+    from fedvi.data import Schema, infer_schema
     from fedvi.errors import (
         BudgetClosed,
         FedviError,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         simulate,
         simulate_all,
     )
+    from fedvi.fitting import Fitted, fit
     from fedvi.gaussian import FullGaussian, Gaussian, NoisyGaussian
     from fedvi.local import (
         PVI,
@@ -97,6 +99,7 @@ __all__ = [
     "EventDriven",
     "Exact",
     "FedviError",
+    "Fitted",
     "FullBatch",
     "FullBatchGaussian",
     "FullGaussian",
@@ -127,6 +130,7 @@ __all__ = [
     "ResumeError",
     "RoundRobin",
     "Schedule",
+    "Schema",
     "SimulationInterrupted",
     "SimulationsFailed",
     "Synchronous",
@@ -135,11 +139,13 @@ __all__ = [
     "adagrad",
     "calibrate",
     "evaluate",
+    "fit",
+    "infer_schema",
     "simulate",
     "simulate_all",
 ]
 
-_HOMES = ("errors", "gaussian", "models", "privacy", "local", "metrics", "federation")
+_HOMES = ("errors", "gaussian", "models", "data", "privacy", "local", "metrics", "federation", "fitting")
 """Where the names live, lightest first."""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedvi.errors import InputError
+from fedvi.cli.tables import AsJson, Encoding, Force, SchemaFile, SiteColumn, Table, require_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +26,6 @@ app = typer.Typer(
 LARGE_FILE = 50 << 20
 """Bytes from which on a check shows how far it is."""
 
-Table = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV (also .gz), Parquet or Arrow file.")]
-Encoding = Annotated[str, typer.Option(help="Encoding of a text file, for example latin-1.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @app.command()
 def infer(
@@ -41,7 +37,7 @@ def infer(
     ] = None,
     max_categories: Annotated[int, typer.Option(help="Values of a text column that become features.")] = 20,
     encoding: Encoding = "utf-8",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite SCHEMA.")] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a schema from a table that is public, or a sample that may be shown.
@@ -50,8 +46,7 @@ def infer(
     """
     from fedvi.data import infer_schema
 
-    if out.exists() and not force:
-        raise InputError(f"Expected a new file for the schema, got {out}, which exists. Use --force to overwrite it.")
+    require_new(out, force)
     found = infer_schema(table, target, ignore=ignore or (), max_categories=max_categories, encoding=encoding)
     found.schema.save(out)
     typer.echo(
@@ -67,11 +62,9 @@ def infer(
 
 @app.command()
 def check(
-    schema: Annotated[Path, typer.Argument(metavar="SCHEMA", help="TOML file that all sites share.")],
+    schema: SchemaFile,
     table: Table,
-    site_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column that says which site a row belongs to.")
-    ] = None,
+    site_column: SiteColumn = None,
     encoding: Encoding = "utf-8",
     as_json: AsJson = False,
 ) -> None:

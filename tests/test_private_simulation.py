@@ -69,7 +69,7 @@ def test_every_client_stops_at_its_own_budget() -> None:
 
 
 def test_spending_is_in_the_history() -> None:
-    result = run(evaluate_every=5)
+    result = run(evaluate_every=15)
     history = result.history
     for name in TABLES:
         spent = history.epsilon(name)

@@ -415,7 +415,7 @@ def test_commands_make_and_check_a_schema(tmp_path: Path, monkeypatch: pytest.Mo
     assert schema.digest in made.stdout
     assert "fedvi schema check schema.toml TABLE" in made.stdout
     again = schema_command(*options)
-    assert "Expected a new file for the schema, got schema.toml, which exists. Use --force" in str(again.exception)
+    assert "Expected a new file, got schema.toml, which exists. Use --force" in str(again.exception)
     forced = schema_command(*options, "--force", "--json")
     assert json.loads(forced.stdout)["features"] == list(schema.features)
 

@@ -8,8 +8,9 @@ rows are clipped where the typical row under the schema ends,
     reach                         = (rows epsilon / (100 sum_j E[x_j^2]))^0.4, within 0.3 and 1; twice that if linear
 
 with E over a row whose numbers are standard normal and whose categories are equally frequent. The fewer rows there are
-for a feature, the more noise hurts, and the less the bias of clipping does. The constants were chosen on simulated
-tables; `docs/tables.md` says how well they do.
+for a feature, the more noise hurts, and the less the bias of clipping does. The constants were chosen
+among some forty settings, by coverage on simulated tables and by scores on UCI Adult and breast-cancer data, held-out
+rows included: `docs/tables.md` says what that means for the numbers there.
 """
 
 from __future__ import annotations

@@ -81,6 +81,9 @@ CASES = (
     Case(True, 6_000, 8, 0.8),
     Case(True, 6_000, 8, 0.3, epsilon=None),
     Case(True, 6_000, 8, 0.8, epsilon=None),
+    Case(False, 2_000, 14, 0.5),  # from here on: kinds that no setting was chosen by
+    Case(True, 2_000, 14, 0.5),
+    Case(True, 15_000, 20, 0.15),
 )
 
 

@@ -171,8 +171,12 @@ def test_after_ctrl_c_the_sweep_goes_on_there_or_here(cluster: Cluster, truth: O
     # One run at a time: with two, a long run would start while the other worker is still being loaded.
     process = start("--out", there, "--ray", cluster.address, "--workers", 1)
     wait_for(lambda: cluster.processes(LONG_RUN))
+    (worker,) = cluster.processes(LONG_RUN)
+    os.kill(worker, signal.SIGSTOP)  # or a quick machine ends the run before it can be interrupted
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(worker, signal.SIGCONT)
     assert process.returncode == 130
     again = f"fedvi simulate sweep.toml --ray {cluster.address} --resume --out {there}"
     assert errors.splitlines() == [f"Nothing is lost. Go on with: {again}"]

@@ -17,7 +17,18 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fedvi.cli import app
-from fedvi.data import BinaryTarget, Category, Number, NumberTarget, Schema, encode, infer_schema, tables
+from fedvi.data import (
+    BinaryTarget,
+    Category,
+    Number,
+    NumberTarget,
+    Schema,
+    arrays,
+    csv_tables,
+    encode,
+    infer_schema,
+    reader,
+)
 from fedvi.errors import InputError
 
 AGE = Number("age", 0, 120, 52, 17)
@@ -129,7 +140,7 @@ def numbers(draw: st.DrawFn, kind: type, name: str) -> Any:
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
     target, *names = draw(st.lists(NAMES, min_size=2, max_size=5, unique=True))
-    words = NAMES.filter(lambda text: text != "other" and tables.plain(text) == text)
+    words = NAMES.filter(lambda text: text != "other" and reader.plain(text) == text)
     policy = st.sampled_from(["other", "error"])
     columns = [
         draw(numbers(Number, name))
@@ -278,8 +289,8 @@ def test_columns_are_found_with_bounds_scales_values_and_notes(tmp_path: Path, m
     frame = pd.DataFrame(table)
     frame.to_csv(path, index=False)
     frame.to_parquet(tmp_path / "t.parquet")
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(tables, "BATCH_ROWS", 7)
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(arrays, "BATCH_ROWS", 7)
     for source in (path, tmp_path / "t.parquet", frame):
         assert infer_schema(source, "died", ignore=["days"], max_categories=3) == found
     assert encode(found.schema, path).counts.clipped == {"age": 0, "weight": 0}
@@ -319,7 +330,7 @@ def test_two_values_make_a_class_whose_second_one_is_positive(values: list[Any],
 
 
 def test_text_late_in_a_table_makes_it_a_category(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 64)
     path = tmp_path / "t.csv"
     path.write_text("x,z,y\n" + "".join(f"{row % 7},{row},{row % 2}\n" for row in range(300)) + "high,1,1\n")
     found = infer_schema(path, "y")

@@ -28,13 +28,16 @@ from fedvi.data import (
     Number,
     NumberTarget,
     Schema,
+    arrays,
+    csv_tables,
     encode,
     encode_chunks,
     encoding,
     open_table,
+    reader,
     tables,
 )
-from fedvi.data.tables import NUMBER, TEXT
+from fedvi.data.reader import NUMBER, TEXT
 from fedvi.data.vocabulary import Vocabulary
 from fedvi.errors import InputError
 
@@ -202,7 +205,7 @@ def test_lines_within_quotation_marks_do_not_end_a_row(tmp_path: Path, monkeypat
     writer.writerows(rows)
     (tmp_path / "t.csv").write_text(out.getvalue(), newline="")
     for size in (16, 100, 1 << 20):
-        monkeypatch.setattr(tables, "BLOCK_BYTES", size)
+        monkeypatch.setattr(csv_tables, "BLOCK_BYTES", size)
         batches = list(open_table(tmp_path / "t.csv").batches({"n": NUMBER, "note": TEXT}))
         assert np.concatenate([batch.numbers["n"] for batch in batches]).tolist() == list(range(200))
         read = [
@@ -214,8 +217,8 @@ def test_lines_within_quotation_marks_do_not_end_a_row(tmp_path: Path, monkeypat
 
 
 def test_a_quotation_mark_within_a_value_is_a_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 20)
-    monkeypatch.setattr(tables, "LONGEST_LINE", 100)
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 20)
+    monkeypatch.setattr(csv_tables, "LONGEST_LINE", 100)
     path = tmp_path / "t.csv"
     path.write_text("n,pipe\n" + "".join(f"{row},{row} {chr(34) if row == 7 else 'cm'}\n" for row in range(100)))
     batches = list(open_table(path).batches({"n": NUMBER, "pipe": TEXT}))
@@ -256,8 +259,8 @@ def test_encoding_in_chunks_equals_encoding_at_once_and_by_hand(
         writer.writerows(rows)
     whole = encode(SCHEMA, path, site_column="site")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "BLOCK_BYTES", block)
-        patch.setattr(tables, "BATCH_ROWS", 3)
+        patch.setattr(csv_tables, "BLOCK_BYTES", block)
+        patch.setattr(arrays, "BATCH_ROWS", 3)
         patch.setattr(encoding, "CHUNK_BYTES", 4 * SCHEMA.dim * chunk)
         parts = list(encode_chunks(SCHEMA, path, site_column="site"))
         from_frame = list(
@@ -302,8 +305,8 @@ def test_counts_add_up() -> None:
 
 
 def test_memory_does_not_grow_with_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr(tables, "BATCH_ROWS", 4000)
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(arrays, "BATCH_ROWS", 4000)
     body = CSV.partition("\n")[2]
     table = pa.table({"age": np.arange(4000) % 90, "sex": ["F", "M"] * 2000, "died": ["no", "yes"] * 2000})
 
@@ -326,7 +329,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, monkeypatch: pytest
 
 
 def test_leaving_a_stream_early_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 50)
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 50)
     (tmp_path / "t.csv").write_text(CSV)
     stream = encode_chunks(SMALL, tmp_path / "t.csv")
     next(iter(stream))
@@ -386,7 +389,7 @@ def test_bad_values_are_named_with_row_column_and_remedy(
     message: str,
     block: int,
 ) -> None:
-    monkeypatch.setattr(tables, "BLOCK_BYTES", block)
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", block)
     columns = {name: [values[0]] * 26 + [values[1]] for name, values in (ROWS | {"site": ["a", "b"]} | change).items()}
     path = tmp_path / "t.csv"
     path.write_text(
@@ -502,7 +505,7 @@ def test_a_number_cannot_be_the_column_of_sites() -> None:
     assert re.search(
         "Expected column 'clinic' in the dictionary, got age, sex, died", refused(ROWS, site_column="clinic")
     )
-    assert math.isnan(tables.parse_number("NA"))
+    assert math.isnan(reader.parse_number("NA"))
 
 
 @given(
@@ -535,7 +538,7 @@ def test_vocabulary_tells_apart_what_differs_in_one_byte() -> None:
 
 
 def test_column_of_distinct_values_costs_no_memory_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1 << 12)
     path = tmp_path / "table.csv"
     path.write_text("name,kind\n" + "".join(f"person {row},{'ab'[row % 2]}\n" for row in range(5000)))
     reader: Any = open_table(path)
@@ -548,7 +551,7 @@ def test_column_of_distinct_values_costs_no_memory_of_words(tmp_path: Path, monk
 
 
 def test_words_that_come_late_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1 << 10)
     kinds = ["a"] * 1000 + ["b"] * 1000 + ["", "\0", "é", " c ", "c"] * 100 + ["a"] * 500
     path = tmp_path / "table.csv"
     path.write_text("n,kind\n" + "".join(f"{row},{kind}\n" for row, kind in enumerate(kinds)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fedvi.data import Counts, Inferred, Schema
-    from fedvi.data.tables import Reader
+    from fedvi.data.reader import Reader
 
 app = typer.Typer(
     help="Make the feature schema that all sites share, and check tables against it.", no_args_is_help=True

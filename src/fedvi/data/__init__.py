@@ -2,11 +2,12 @@
 
 from fedvi.data.adult import Adult, Split, load_adult, paper_split, validation_split
 from fedvi.data.clients import CheckedTable, Clients, Site, Table, check_table, check_tables, lay_out
+from fedvi.data.columns import BinaryTarget, Category, Number, NumberTarget
 from fedvi.data.encoding import Counts, Encoded, encode, encode_chunks
 from fedvi.data.infer import Inferred, infer_schema
 from fedvi.data.paper_partition import DISTRIBUTIONS, PaperPartition, distribution
 from fedvi.data.partition import ByColumn, DirichletLabels, Iid, Partition, QuantitySkew, distribute
-from fedvi.data.schema import BinaryTarget, Category, Number, NumberTarget, Schema
+from fedvi.data.schema import Schema
 from fedvi.data.tables import open_table
 
 __all__ = [

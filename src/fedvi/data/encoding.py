@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from fedvi.data.schema import OTHER, BinaryTarget, Category, Number, NumberTarget, Schema
-from fedvi.data.tables import MISSING, NUMBER, TEXT, Batch, Kind, Source, Text, near, open_table, place, plain
+from fedvi.data.columns import OTHER, BinaryTarget, Category, Number, NumberTarget
+from fedvi.data.reader import MISSING, NUMBER, TEXT, Batch, Kind, Text, near, place, plain
+from fedvi.data.schema import Schema
+from fedvi.data.tables import Source, open_table
 from fedvi.errors import InputError
 
 CHUNK_BYTES = 32 << 20

@@ -24,32 +24,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedvi.checks import whole
+from fedvi.data.columns import OTHER, BinaryTarget, Category, Column, Number, NumberTarget, Target
 from fedvi.data.encoding import Encoder, chunks
-from fedvi.data.schema import (
-    OTHER,
-    BinaryTarget,
-    Category,
-    Column,
-    Number,
-    NumberTarget,
-    Schema,
-    Target,
-)
-from fedvi.data.tables import (
-    MISSING,
-    NUMBER,
-    TEXT,
-    Batch,
-    Kind,
-    NotANumber,
-    Reader,
-    Source,
-    Text,
-    open_table,
-    parse_number,
-    place,
-    plain,
-)
+from fedvi.data.reader import MISSING, NUMBER, TEXT, Batch, Kind, NotANumber, Reader, Text, parse_number, place, plain
+from fedvi.data.schema import Schema
+from fedvi.data.tables import Source, open_table
 from fedvi.errors import InputError
 
 NEGATIVES = ("0", "-1", "no", "false", "n", "f", "negative", "neg", "none", "absent", "control")

@@ -14,32 +14,16 @@ from pathlib import Path
 import pytest
 
 from fedvi.cli import main
+from fedvi.data import BinaryTarget, Category, Number, Schema
 from fedvi.fitting import Fitted
 
 ROOT = Path(__file__).parent.parent
 FEDVI = [sys.executable, "-c", "from fedvi.cli import main; main()"]
 
-SCHEMA = """
-format = 1
-[target]
-name = "died"
-kind = "category"
-values = ["no", "yes"]
-[[columns]]
-name = "age"
-kind = "number"
-low = 0
-high = 100
-centre = 50
-scale = 20
-missing = "error"
-[[columns]]
-name = "sex"
-kind = "category"
-values = ["F", "M"]
-unknown = "error"
-missing = "error"
-"""
+SCHEMA = Schema(
+    (Number("age", 0, 100, 50, 20, missing="error"), Category("sex", ("F", "M"), unknown="error", missing="error")),
+    BinaryTarget("died", ("no", "yes")),
+).to_toml()
 ROWS = "age,sex,died,site\n" + "".join(
     f"{30 + row},{'FM'[row % 2]},{('no', 'yes')[row % 3 % 2]},{'ab'[row % 2]}\n" for row in range(40)
 )

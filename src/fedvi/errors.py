@@ -5,11 +5,14 @@
     ├── ImproperError         a posterior or cavity has no finite normaliser (also an ArithmeticError)
     ├── ReleaseRefused        the server turned a release away; its state is unchanged
     │   ├── UnknownClient
-    │   ├── MalformedRelease  wrong type, shape or dtype
+    │   ├── MalformedRelease  not a message of ours; wrong type, shape or dtype
     │   ├── NonFiniteRelease
+    │   ├── AbsurdRelease     numbers beyond what any site can know
     │   ├── OutOfSequence     replayed, reordered or skipped
     │   ├── OtherSchema       the client encodes its rows by another feature schema
     │   └── ImproperRelease   applying it would make the posterior improper
+    ├── NotReached            no answer came; what was sent may have arrived, and is sent again
+    ├── SiteRefused           the coordinator and this site do not agree; nothing more is released
     ├── SimulationsFailed     some of the runs made together went wrong; the others were made
     ├── ResumeError           a saved run does not belong to the run it should continue
     └── LedgerError           a privacy ledger could not do what was asked; nothing was drawn or computed
@@ -60,11 +63,15 @@ class UnknownClient(ReleaseRefused):
 
 
 class MalformedRelease(ReleaseRefused):
-    """The release has the wrong type, shape or dtype."""
+    """The bytes are no message of ours, or the release has the wrong type, shape or dtype."""
 
 
 class NonFiniteRelease(ReleaseRefused):
     """The release holds NaN or infinity."""
+
+
+class AbsurdRelease(ReleaseRefused):
+    """The release holds numbers beyond what any site of the federation can know."""
 
 
 class OutOfSequence(ReleaseRefused):
@@ -77,6 +84,14 @@ class OtherSchema(ReleaseRefused):
 
 class ImproperRelease(ReleaseRefused, ImproperError):
     """Applying the release would make the posterior improper."""
+
+
+class NotReached(FedviError):
+    """No answer came. What was sent may have arrived: the same bytes are sent again."""
+
+
+class SiteRefused(FedviError):
+    """The coordinator and this site do not agree about the federation or its history; nothing more is released."""
 
 
 class SimulationsFailed(FedviError):

@@ -22,7 +22,7 @@ from fedvi.data import BinaryTarget, Number, NumberTarget, Schema
 from fedvi.errors import InputError
 from fedvi.fitting.fit import fit_rows
 from fedvi.fitting.fitted import Fitted, Predictions
-from fedvi.fitting.recipe import UPDATES
+from fedvi.local.recipe import UPDATES
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

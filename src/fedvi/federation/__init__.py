@@ -1,5 +1,6 @@
 """The federation: server, schedules, simulation."""
 
+from fedvi.federation.coordinator import Coordinator, ServerState, init_server, server_step
 from fedvi.federation.result import Checkpoint, History, Result
 from fedvi.federation.schedule import (
     Asynchronous,
@@ -10,7 +11,6 @@ from fedvi.federation.schedule import (
     Synchronous,
     Turn,
 )
-from fedvi.federation.server import Coordinator, ServerState, init_server, server_step
 from fedvi.federation.simulate import simulate, simulate_all
 
 __all__ = [

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from fedvi.data import Clients
-from fedvi.federation.server import ServerState, Verdict, init_server, server_step
+from fedvi.federation.coordinator import ServerState, Verdict, init_server, server_step
 from fedvi.gaussian import Factor, GaussianFamily
 from fedvi.local import Algorithm, ClientState, Draws, Public, client_step, init_client
 from fedvi.models import Model

@@ -16,10 +16,10 @@ import jax
 import numpy as np
 
 from fedvi.federation.block import Carry, look
+from fedvi.federation.coordinator import Verdict, raise_unless_accepted
 from fedvi.federation.plan import PlannedTurn
 from fedvi.federation.result import Checkpoint, History, Record, Result
 from fedvi.federation.run import Run
-from fedvi.federation.server import Verdict, raise_unless_accepted
 from fedvi.federation.together import Together, stack
 from fedvi.gaussian import GaussianFamily
 from fedvi.pytree import take

@@ -15,9 +15,9 @@ import jax
 import numpy as np
 
 from fedvi.federation.block import Block, Carry, Turns, run_blocks
+from fedvi.federation.coordinator import Verdict
 from fedvi.federation.plan import PlannedTurn
 from fedvi.federation.run import Run
-from fedvi.federation.server import Verdict
 from fedvi.local import Draws
 
 BLOCK_TURNS = 128

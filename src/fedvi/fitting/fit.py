@@ -26,16 +26,13 @@ from fedvi.federation import simulate
 from fedvi.federation.randomness import STATISTIC, stream
 from fedvi.federation.result import Result
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
-from fedvi.fitting.recipe import UPDATES, Recipe, recipe
 from fedvi.gaussian import Factor
+from fedvi.local.recipe import STANDARDISE, UPDATES, WIDTH, Recipe, recipe
 from fedvi.local.standardise import Standardisation
 from fedvi.local.width import width_of
 from fedvi.models import Model
 from fedvi.privacy import Budget
 from fedvi.privacy.sums import BoundedSum, part_of
-
-STANDARDISE, WIDTH = 0.1, 0.05
-"""Shares of the budget, in squared noise."""
 
 Vectors = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

@@ -22,7 +22,10 @@ import numpy as np
 
 from fedvi.data import BinaryTarget, Number, Schema
 from fedvi.gaussian import FullGaussian, Gaussian, GaussianFamily
-from fedvi.local import PVI, Algorithm, AveragedQuadratics, Exact, FullBatch, NoiseAwarePVI
+from fedvi.local.algorithm import PVI, Algorithm
+from fedvi.local.noise_aware import AveragedQuadratics, NoiseAwarePVI
+from fedvi.local.sampling import FullBatch
+from fedvi.local.solver import Exact
 from fedvi.models import LinearRegression, LogisticRegression, Model
 from fedvi.privacy import FullBatchGaussian
 
@@ -31,6 +34,9 @@ UPDATES = 600
 
 SHARE = 0.1
 """Of the privacy of an update, what goes to the curvature."""
+
+STANDARDISE, WIDTH = 0.1, 0.05
+"""Shares of a site's budget, in squared noise, that private scales and the width of the posterior take."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@
     │   ├── NonFiniteRelease
     │   ├── AbsurdRelease     numbers beyond what any site can know
     │   ├── OutOfSequence     replayed, reordered or skipped
+    │   ├── OtherFederation   the site was set up for another one
     │   ├── OtherSchema       the client encodes its rows by another feature schema
     │   └── ImproperRelease   applying it would make the posterior improper
     ├── NotReached            no answer came; what was sent may have arrived, and is sent again
@@ -76,6 +77,10 @@ class AbsurdRelease(ReleaseRefused):
 
 class OutOfSequence(ReleaseRefused):
     """The release was replayed, came out of order or skips a number."""
+
+
+class OtherFederation(ReleaseRefused):
+    """The site was set up for another federation."""
 
 
 class OtherSchema(ReleaseRefused):

@@ -111,28 +111,29 @@ class Project:
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"Cannot read {path}: {error}.") from None
         try:
-            return cls._from_content(content, path.parent)
+            if not isinstance(content.get("schema"), str):
+                raise InputError("Expected the key schema, the path of the feature schema.")
+            return cls._from_content(content, Schema.load(path.parent / content["schema"]))
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
     @classmethod
-    def _from_content(cls, content: dict[str, Any], folder: Path) -> Project:
+    def _from_content(cls, content: dict[str, Any], schema: Schema) -> Project:
         tables = {"": {key: value for key, value in content.items() if not isinstance(value, dict)}}
         tables |= {key: value for key, value in content.items() if isinstance(value, dict)}
         for table, values in tables.items():
             _check_keys(table, values)
         top = tables[""]
-        for key in ("name", "sites", "schema"):
+        for key in ("name", "sites"):
             if key not in top:
                 raise InputError(f"Expected the key {key}, got {', '.join(top) or 'none'}.")
         training = tables.get("training", {})
         if "rows" not in training:
             raise InputError("Expected the key rows in [training]: about how many rows all sites have together.")
-        schema = Schema.load(folder / top["schema"])
         model = dict(tables.get("model", {}))
         fitting = MODELS[isinstance(schema.target, BinaryTarget)]
         if model.pop("kind", fitting) != fitting:
-            raise InputError(f"Expected model.kind = {fitting!r} for the target of {top['schema']}, got another.")
+            raise InputError(f"Expected model.kind = {fitting!r} for the target of the schema, got another.")
         if not all(isinstance(site, str) for site in top["sites"]):
             raise InputError(f"Expected sites to be names, got {top['sites']}.")
         return cls(
@@ -146,6 +147,21 @@ class Project:
 
     def save(self, folder: Path) -> None:
         """Write the project and its schema into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / FILE).write_text(self._to_toml(), encoding="utf-8")
+        self.schema.save(folder / SCHEMA_FILE)
+
+    def to_text(self) -> str:
+        """Return everything as one text."""
+        return json.dumps({FILE: self._to_toml(), SCHEMA_FILE: self.schema.to_toml()})
+
+    @classmethod
+    def from_text(cls, text: str) -> Project:
+        """Return the project that `to_text` wrote."""
+        files = json.loads(text)
+        return cls._from_content(tomllib.loads(files[FILE]), Schema.from_toml(files[SCHEMA_FILE], SCHEMA_FILE))
+
+    def _to_toml(self) -> str:
         import tomli_w
 
         content: dict[str, Any] = {
@@ -163,9 +179,7 @@ class Project:
             content["model"]["prior_variance"] = self.prior_variance
         if self.delta is not None:
             content["privacy"]["delta"] = self.delta
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / FILE).write_text(tomli_w.dumps(content), encoding="utf-8")
-        self.schema.save(folder / SCHEMA_FILE)
+        return tomli_w.dumps(content)
 
 
 def _check_keys(table: str, values: dict[str, Any]) -> None:

@@ -111,7 +111,7 @@ def encode(message: Request | Answer) -> bytes:
     from safetensors.numpy import save
 
     fields = {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
-    arrays = {name: np.ascontiguousarray(array) for name, array in fields.pop("arrays").items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in fields.pop("arrays").items()}
     plain = {
         name: dataclasses.asdict(value) if isinstance(value, Declared) else value for name, value in fields.items()
     }
@@ -164,7 +164,7 @@ def pack(tree: Any) -> bytes:
     """Return a pytree of arrays of any type as bytes, for a file of one's own."""
     from safetensors.numpy import save
 
-    return save({name: np.ascontiguousarray(array) for name, array in arrays_of(tree).items()})
+    return save({name: np.asarray(array, order="C") for name, array in arrays_of(tree).items()})
 
 
 def unpack(template: Tree, data: bytes) -> Tree:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import warnings
 from collections.abc import Iterator
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -195,7 +196,9 @@ class Fitted:
         whole("draws", draws, 1)
         whole("chains", chains, 1)
         try:
-            import arviz
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # once a day it announces its next version
+                import arviz
         except ImportError:
             raise InputError("ArviZ is not installed. Install it with: pip install 'fedvi[arviz]'") from None
         weights = self.posterior.sample(jax.random.key(seed), (chains, draws))

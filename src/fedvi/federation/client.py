@@ -1,0 +1,344 @@
+"""The durable site: what to send next, and what to do with the answer, through every crash.
+
+    charge the ledger -> compute -> commit the bytes of the release -> send -> commit that it was acknowledged
+
+A site numbers its releases. What was committed is sent until it is acknowledged, always the same bytes: no new noise,
+no new spending. A site that is killed before the commit has paid for something that nobody will see.
+
+The site alone decides what it spends, by its own ledger. The coordinator may say anything: a q that is none, another
+history, the end. At worst the site stops.
+
+    working   releases until its updates are spent or the federation ends
+    spent     waits for the end; then releases one number for the posterior's width, and is
+    finished
+    paused    answers, and releases nothing; left: says so and goes. Both are wishes of people at the site
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedvi.checks import one_of
+from fedvi.data import CheckedTable
+from fedvi.errors import BudgetClosed, FedviError, ImproperError, InputError, MalformedRelease, NotReached, SiteRefused
+from fedvi.federation.database import Database
+from fedvi.federation.project import Project
+from fedvi.federation.wire import (
+    FACTOR,
+    FINISHED,
+    LARGEST_HEADER,
+    LEFT,
+    PAUSED,
+    POLL,
+    REFUSED,
+    SPENT,
+    WIDTH,
+    WORKING,
+    Answer,
+    Arrays,
+    Declared,
+    Request,
+    arrays_of,
+    decode,
+    encode,
+    pack,
+    size_of,
+    tree_of,
+    unpack,
+)
+from fedvi.gaussian import require_proper
+from fedvi.local import PrivateClient, Public, Release
+from fedvi.local import recipe as recipes
+from fedvi.local.client import init_client
+from fedvi.local.width import width_of
+from fedvi.privacy import Budget
+from fedvi.privacy.events import to_json
+from fedvi.privacy.storage import Closing
+from fedvi.privacy.sums import BoundedSum, part_of
+
+SCHEMA = """
+CREATE TABLE site (
+    federation TEXT NOT NULL, ledger TEXT NOT NULL, wanted TEXT NOT NULL, said TEXT NOT NULL, releases INTEGER NOT NULL,
+    state BLOB, before BLOB, pending BLOB, width INTEGER NOT NULL, version INTEGER NOT NULL, heard REAL,
+    stop TEXT NOT NULL, note TEXT NOT NULL
+) STRICT
+"""
+
+HARMLESS = ("NonFiniteRelease", "AbsurdRelease", "ImproperRelease")
+"""Refusals of one release, after which another may be accepted."""
+
+MOST_REFUSALS = 3
+"""Releases refused in a row after which a site stops: each has cost privacy."""
+
+DECLARED_EVERY = 1.0
+"""Seconds between accounts of what was spent, which take some milliseconds each."""
+
+
+class Client(Closing):
+    """A site at work: its rows, ledger and file. `request` and `receive` in turns; see `fedvi.federation.work`."""
+
+    def __init__(self, project: Project, database: Database, private: PrivateClient, width: BoundedSum, rows: int):
+        self._project, self._database, self._private, self._width = project, database, private, width
+        self._rows, self._refusals = rows, 0
+        self._q: Any = None
+        self._saying = ""
+        self._declared: tuple[float, Declared] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        project: Project,
+        table: CheckedTable,
+        budget: Budget,
+        ledger: Path,
+        accept: tuple[str, ...] = (),
+    ) -> Client:
+        """Open the site's file and ledger, or make them.
+
+        budget: of the site's rows, whatever it is spent on. accept: see `Ledger.open`.
+        """
+        recipe, rows = project.recipe, len(table[0])
+        budget = budget.fixed(rows)
+        width = part_of(budget, recipes.WIDTH)
+        database = Database.open(path) if path.exists() else None
+        saved = None if database is None else read_site(database)
+        try:
+            if saved is not None and saved["federation"] != project.digest:
+                raise InputError(f"{path} belongs to another federation. Give this one a file of its own.")
+            state = None
+            if saved is not None and saved["state"] is not None:
+                state = unpack(init_client(recipe.algorithm, recipe.prior), saved["state"])
+            private = PrivateClient.open(
+                ledger,
+                table,
+                recipe.model,
+                recipe.algorithm,
+                Public(recipe.prior, jnp.asarray(float(len(project.sites))), jnp.asarray(float(project.rows))),
+                budget,
+                updates=project.updates,
+                sums=(width,),
+                schema=project.schema.digest,
+                state=state,
+                accept=accept,
+            )
+        except BaseException:
+            if database is not None:
+                database.close()
+            raise
+        try:
+            identity = private.ledger.book.entries[0].body["ledger"]
+            if saved is not None and saved["ledger"] != identity:
+                raise InputError(f"{path} goes with another ledger than {ledger}. Give both, or neither, of one site.")
+            database = database or _make(path, project.digest, identity)
+        except BaseException:
+            private.close()
+            raise
+        return cls(project, database, private, width, rows)
+
+    def request(self) -> bytes | None:
+        """Return what to send next, made and paid for if need be; None when there is nothing more to say."""
+        site = read_site(self._database)
+        if site["pending"] is not None:
+            self._saying = FINISHED if site["width"] else WORKING
+            return bytes(site["pending"])
+        if site["wanted"] == LEFT:
+            return None if site["said"] == LEFT else self._poll(site, LEFT)
+        if site["said"] == FINISHED:
+            return None
+        if self._q is None:
+            return self._poll(site, PAUSED if site["wanted"] == PAUSED else WORKING)
+        if site["stop"]:
+            return self._last(site)
+        if site["wanted"] == PAUSED:
+            return self._poll(site, PAUSED)
+        if self.remaining == 0:
+            return self._poll(site, SPENT)
+        return self._update(site)
+
+    def receive(self, data: bytes) -> None:
+        """Take the answer to the last request.
+
+        Raises `NotReached` if it is none, and `SiteRefused` if the coordinator and this site do not agree.
+        """
+        try:
+            answer = decode(data, Answer, size_of(self._prior) + LARGEST_HEADER)
+        except MalformedRelease as error:
+            raise NotReached(f"The answer cannot be read: {error}") from None
+        site = read_site(self._database)
+        if answer.federation != self._project.digest:
+            raise SiteRefused("The coordinator answers for another federation. Use the kit that it gave you.")
+        if answer.kind == REFUSED:
+            self._refused(answer, site)
+        elif answer.applied != site["releases"]:
+            raise SiteRefused(
+                f"The coordinator has applied {answer.applied} releases of this site, which made {site['releases']}: "
+                "its file or this site's is an older copy. Restore the newest one; nothing more is released."
+            )
+        else:
+            self._q, self._refusals = self._checked(answer.arrays), 0
+            self._set(
+                pending=None,
+                before=None,
+                said=self._saying,
+                version=answer.version,
+                heard=time.time(),
+                stop=answer.stop,
+                note="",
+            )
+
+    @property
+    def remaining(self) -> int:
+        """How many updates are left: of the project's, and of what the ledger admits."""
+        made = int(self._private.state.sequence)
+        return max(min(self._private.remaining, self._project.updates - made), 0)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next request would only ask again."""
+        site = read_site(self._database)
+        asks = site["wanted"] == PAUSED or (self.remaining == 0 and not site["stop"])
+        return asks and site["pending"] is None and site["wanted"] != LEFT
+
+    def note(self, text: str) -> None:
+        """Leave a line for the people at the site."""
+        self._set(note=text[:2000])
+
+    def close(self) -> None:
+        """Close file and ledger."""
+        self._private.close()
+        self._database.close()
+
+    def _update(self, site: sqlite3.Row) -> bytes:
+        """Pay for an update, make it and commit its bytes; or ask, if the ledger admits none."""
+        before = self._private.state
+        try:
+            release: Release = self._private.update(self._q)
+        except BudgetClosed:
+            return self._poll(site, SPENT)
+        state, version = self._private.state, site["version"]
+        number = site["releases"] + 1
+        if int(release.sequence) != number:
+            raise SiteRefused(f"Expected to make release {number}, got {int(release.sequence)}: {site['federation']}.")
+        request = self._message(FACTOR, number, version, WORKING, arrays_of(release.factor))
+        data = encode(request)
+        self._set(pending=data, before=pack(before), state=pack(state), releases=number)
+        self._saying = WORKING
+        return data
+
+    def _last(self, site: sqlite3.Row) -> bytes | None:
+        """Release the number for the posterior's width, once; then there is nothing more to say."""
+        width, mean = width_of(self._project.recipe.model), np.asarray(self._q.mean, np.float64)
+
+        def numbers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+            return width.numbers(x @ mean, y.astype(np.float64))[:, None]
+
+        try:
+            total = self._private.release_sum(self._width, numbers, "width of the posterior")
+        except BudgetClosed:  # paid for before, and lost in a crash
+            return self._poll(site, FINISHED)
+        number = site["releases"] + 1
+        arrays = {"0": np.asarray(total[0], np.float64)}
+        data = encode(self._message(WIDTH, number, site["version"], FINISHED, arrays))
+        self._set(pending=data, releases=number, width=1)
+        self._saying = FINISHED
+        return data
+
+    def _poll(self, site: sqlite3.Row, state: str) -> bytes:
+        self._saying = state
+        return encode(self._message(POLL, site["releases"], site["version"], state, {}))
+
+    def _message(self, kind: str, sequence: int, version: int, state: str, arrays: Arrays) -> Request:
+        fresh = state != WORKING  # the last word is exact
+        schema = self._project.schema.digest
+        declared = self._spent(fresh)
+        return Request(self._project.digest, schema, kind, sequence, version, state, declared, arrays)
+
+    def _spent(self, fresh: bool) -> Declared:
+        """Return what the ledger says was spent, as of at most a second ago."""
+        now = time.monotonic()
+        if self._declared is None or fresh or now - self._declared[0] > DECLARED_EVERY:
+            book = self._private.ledger.book
+            events = tuple({**to_json(event), "count": count} for event, count in book.charged.items())
+            epsilon = book.budget.spent(book.charged) if book.charged else 0.0
+            said = Declared(self._rows, epsilon, book.budget.epsilon, float(book.budget.delta), events)
+            self._declared = now, said
+        return self._declared[1]
+
+    def _refused(self, answer: Answer, site: sqlite3.Row) -> None:
+        """Drop a release that was refused, or stop."""
+        self._refusals += 1
+        if answer.error in HARMLESS and site["before"] is not None and answer.applied == site["releases"] - 1:
+            state = unpack(self._template, site["before"])
+            self._set(
+                pending=None, before=None, state=site["before"], releases=site["releases"] - 1, note=answer.reason
+            )
+            self._private.state, self._q = state, None
+            if self._refusals < MOST_REFUSALS:
+                return
+        elif not answer.error or not _is_refusal(answer.error):
+            raise NotReached(f"The coordinator cannot answer now: {answer.reason}")
+        raise SiteRefused(f"The coordinator refuses: {answer.reason}")
+
+    def _checked(self, arrays: Arrays) -> Any:
+        try:
+            q = tree_of(self._prior, arrays)
+            require_proper(q, "posterior of the coordinator")
+        except (MalformedRelease, ImproperError) as error:
+            raise SiteRefused(f"The coordinator sent something that is no posterior: {error}") from None
+        return q
+
+    def _set(self, **values: Any) -> None:
+        columns = ", ".join(f"{column} = ?" for column in values)
+        with self._database.transaction():
+            self._database.execute(f"UPDATE site SET {columns}", tuple(values.values()))
+
+    @cached_property
+    def _prior(self) -> Any:
+        return self._project.recipe.prior
+
+    @cached_property
+    def _template(self) -> Any:
+        return init_client(self._project.recipe.algorithm, self._prior)
+
+
+def read_site(database: Database) -> sqlite3.Row:
+    """Return the one row of a site's file."""
+    try:
+        row = database.one("SELECT * FROM site")
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"{database.path} is no file of a site, or damaged: {error}. Restore its copy.") from None
+    if row is None:
+        raise InputError(f"{database.path} holds no site. Restore its newest copy.")
+    return row
+
+
+def want(path: Path, wanted: str) -> None:
+    """Tell a site, at work or not, what its people want: working, paused or left."""
+    one_of("wanted", wanted, (WORKING, PAUSED, LEFT))
+    with Database.open(path) as database:
+        read_site(database)
+        with database.transaction():
+            database.execute("UPDATE site SET wanted = ?", (wanted,))
+
+
+def _make(path: Path, federation: str, ledger: str) -> Database:
+    database = Database.create(path, SCHEMA)
+    values = (federation, ledger, WORKING, "", 0, None, None, None, 0, 0, None, "", "")
+    with database.transaction():
+        database.execute(f"INSERT INTO site VALUES ({', '.join('?' * len(values))})", values)
+    return database
+
+
+def _is_refusal(name: str) -> bool:
+    from fedvi import errors
+
+    kind = getattr(errors, name, None)
+    return isinstance(kind, type) and issubclass(kind, FedviError) and issubclass(kind, errors.ReleaseRefused)

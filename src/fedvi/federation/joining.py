@@ -1,0 +1,97 @@
+"""How a site takes part: its table, budget and ledger, in a file beside the kit that the coordinator gave it.
+
+The file never leaves the site. What the kit holds is public to all sites: federation and schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from pathlib import Path
+
+from fedvi.checks import positive
+from fedvi.data import Encoded, encode
+from fedvi.errors import InputError
+from fedvi.federation.client import Client
+from fedvi.federation.project import Project
+from fedvi.privacy import Budget
+
+FOLDER, FILE, STATE = "fedvi", "site.toml", "site.db"
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteSettings:
+    """What the people of a site decided.
+
+    folder: of the kit. data, ledger: absolute paths. delta: None for the rule by number of rows.
+    accept: what they accepted in so many words; see `Ledger.open`.
+    """
+
+    folder: Path
+    data: Path
+    ledger: Path
+    epsilon: float
+    delta: float | None = None
+    encoding: str = "utf-8"
+    accept: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        positive("eps", self.epsilon)
+
+    @property
+    def state(self) -> Path:
+        """The site's own file."""
+        return self.folder / FOLDER / STATE
+
+    @property
+    def project(self) -> Project:
+        """The federation, as the kit has it."""
+        return Project.load(self.folder / FOLDER)
+
+    @property
+    def budget(self) -> Budget:
+        """The site's budget."""
+        return Budget(self.epsilon, "auto" if self.delta is None else self.delta)
+
+    @classmethod
+    def load(cls, folder: Path) -> SiteSettings:
+        """Return the settings of a site that has joined with the kit in this folder."""
+        path = folder / FOLDER / FILE
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            content |= {"data": Path(content["data"]), "ledger": Path(content["ledger"])}
+            return cls(folder=folder, **{**content, "accept": tuple(content.get("accept", ()))})
+        except FileNotFoundError:
+            raise InputError(f"Nobody has joined with the kit {folder} yet. Use fedvi site join.") from None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+            raise InputError(f"Cannot use {path}: {error}. Join again with fedvi site join.") from None
+
+    def save(self) -> None:
+        """Write the file, for the site's eyes only."""
+        import tomli_w
+
+        content = {
+            key: value for key, value in dataclasses.asdict(self).items() if key != "folder" and value is not None
+        }
+        content |= {"data": str(self.data), "ledger": str(self.ledger), "accept": list(self.accept)}
+        path = self.folder / FOLDER / FILE
+        unfinished = path.with_suffix(".unfinished")
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(tomli_w.dumps(content))
+        os.replace(unfinished, path)
+
+    def read(self) -> Encoded:
+        """Return the site's rows, encoded by the federation's schema, or raise `InputError`."""
+        encoded = encode(self.project.schema, self.data, encoding=self.encoding)
+        if len(encoded.x) < 2:
+            raise InputError(
+                f"Expected at least 2 rows in {self.data}, got {len(encoded.x)}: there is nothing to learn."
+            )
+        return encoded
+
+    def open(self) -> Client:
+        """Read the rows, and open the site's ledger and file."""
+        encoded = self.read()
+        assert encoded.y is not None
+        return Client.open(self.state, self.project, (encoded.x, encoded.y), self.budget, self.ledger, self.accept)

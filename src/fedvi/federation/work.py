@@ -1,0 +1,39 @@
+"""The loop of a site at work, whatever carries its messages: ask the client what to send, send it, take the answer."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from fedvi.errors import NotReached
+from fedvi.federation.client import Client
+
+ASK_EVERY = 2.0
+"""Seconds between questions of a site that has nothing to release."""
+
+SHORTEST, LONGEST = 0.1, 5.0
+"""Seconds to wait before the same bytes are sent again, at first and at most."""
+
+
+def work(
+    client: Client,
+    send: Callable[[bytes], bytes],
+    stopped: Callable[[], bool] = lambda: False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Work until the site has nothing more to say, or `stopped()`.
+
+    send: returns the answer to a request, or raises `NotReached`: then the same bytes are sent again.
+    """
+    patience = SHORTEST
+    while not stopped() and (request := client.request()) is not None:
+        try:
+            client.receive(send(request))
+        except NotReached:
+            sleep(patience * random.uniform(0.5, 1.0))  # so that not all sites come back at once
+            patience = min(2 * patience, LONGEST)
+            continue
+        patience = SHORTEST
+        if client.waiting:
+            sleep(ASK_EVERY)

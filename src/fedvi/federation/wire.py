@@ -180,8 +180,8 @@ def _unpack(data: bytes, largest: int) -> tuple[dict[str, Any], dict[str, np.nda
     start = len(MAGIC) + 1 + hashlib.sha256().digest_size
     if not isinstance(data, bytes | bytearray | memoryview):
         raise MalformedRelease(f"Expected bytes, got {type(data).__name__}.")
-    if len(data) > largest:
-        raise MalformedRelease(f"Expected at most {largest} bytes, got {len(data)}.")
+    if memoryview(data).nbytes > largest:
+        raise MalformedRelease(f"Expected at most {largest} bytes, got {memoryview(data).nbytes}.")
     data = bytes(data)
     if len(data) < start or data[: len(MAGIC)] != MAGIC:
         raise MalformedRelease(f"Expected a message of fedvi, got {len(data)} bytes that are none.")
@@ -198,12 +198,13 @@ def _unpack(data: bytes, largest: int) -> tuple[dict[str, Any], dict[str, np.nda
         arrays = {name: _array(part) for name, part in parts.items()}
         if len(text) > LARGEST_HEADER:
             raise MalformedRelease(f"Expected a header of at most {LARGEST_HEADER} bytes, got {len(text)}.")
-        header = json.loads(text, parse_constant=_no_constant)
+        header = json.loads(text.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_once)
     except MalformedRelease:
         raise
-    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise MalformedRelease(f"Expected arrays and a header, got something else: {error}.") from None
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise MalformedRelease(f"Expected arrays and a header, got something else: {str(error)[:200]}.") from None
     _require(isinstance(header, dict), "no header")
+    _require("arrays" not in header, "arrays in its header")
     return header, arrays
 
 
@@ -217,11 +218,18 @@ def _no_constant(name: str) -> float:
     raise MalformedRelease(f"Expected finite numbers in the header, got {name}.")
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of the header, in which no key may come twice: readers differ in which one they take."""
+    table = dict(pairs)
+    _require(len(table) == len(pairs), "a key that comes twice")
+    return table
+
+
 def _build(kind: Any, values: dict[str, Any]) -> Any:
     """Return a dataclass from plain values of exactly its fields and types."""
     types_of = get_type_hints(kind)
     if set(values) != set(types_of):
-        raise MalformedRelease(f"Expected the fields {', '.join(types_of)}, got {', '.join(map(str, values))}.")
+        raise MalformedRelease(f"Expected the fields {', '.join(types_of)}, got {', '.join(values)[:200]!r}.")
     return kind(**{name: _value(types_of[name], value, name) for name, value in values.items()})
 
 
@@ -246,7 +254,8 @@ def _value(wanted: Any, value: Any, name: str) -> Any:
 def _event(item: Any) -> dict[str, Any]:
     """Return one event: a flat table of texts and finite numbers."""
     _require(type(item) is dict and len(item) <= 16, f"the event {str(item)[:80]!r}")
-    for value in item.values():
+    for key, value in item.items():
+        _require(key.isprintable(), f"the key {key[:80]!r} in an event")
         fine = (type(value) in (int, float) and math.isfinite(value)) or (type(value) is str and value.isprintable())
         _require(fine, f"{str(value)[:80]!r} in an event")
     return dict(item)

@@ -109,9 +109,10 @@ REQUEST = {
 def refused_or_equal(data: bytes, kind: type = Answer, room: int = ROOM) -> bool:
     """The law: `MalformedRelease`, or a message that comes back equal. Returns whether it was decoded."""
     try:
-        message = decode(data, kind, room)
-    except MalformedRelease as error:
-        assert len(str(error)) < 2000
+        message: Any = decode(data, kind, room)
+    except MalformedRelease as refusal:
+        if len(str(refusal)) > 2000:
+            raise AssertionError("a refusal repeats what it refuses") from refusal
         return False
     assert same(decode(encode(message), kind, 1 << 30), message)
     return True
@@ -375,7 +376,7 @@ def test_100_megabytes_are_refused_at_once_and_never_copied(kind: Any) -> None:
 
 
 def test_a_view_of_wide_items_does_not_hide_its_size() -> None:
-    wide = memoryview(np.zeros(1000))
+    wide = memoryview(bytes(8000)).cast("d")
     with pytest.raises(MalformedRelease, match="at most 600 bytes, got 8000"):
         decode(wide, Request, 600 - wire.LARGEST_HEADER)  # type: ignore[arg-type]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 from fedvi.errors import InputError
-from fedvi.privacy.storage import Closing
+from fedvi.privacy.storage import Closing, put_in_place
 
 PATIENCE = 30.0
 """Seconds to wait for another writer."""
@@ -22,26 +23,39 @@ class Database(Closing):
     def __init__(self, path: Path):
         self.path, self._lock = path, threading.RLock()
         self._connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
-        self._connection.row_factory = sqlite3.Row
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
+        try:
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            self._connection.close()
+            raise
 
     @classmethod
-    def create(cls, path: Path, schema: str) -> Self:
-        """Make a new file with these tables; an existing one is refused."""
+    def create(cls, path: Path, schema: str, fill: Callable[[Self], None]) -> Self:
+        """Make a new file with these tables and what `fill` writes; an existing one is refused.
+
+        It is made beside its place and put there when it is whole: who is killed meanwhile leaves none behind.
+        """
+        exists = InputError(f"{path} exists already. Use it, or choose another place.")
+        if path.exists():
+            raise exists
+        if (log := path.with_name(f"{path.name}-wal")).exists():  # SQLite would play it into the new file
+            raise InputError(f"{log} is left over from a file that is gone. Restore that one, or take both away.")
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.unfinished")
         try:
-            path.touch(mode=0o600, exist_ok=False)
-        except FileExistsError:
-            raise InputError(f"{path} exists already. Use it, or choose another place.") from None
-        try:
-            database = cls(path)
-            with database.transaction():
+            unfinished.unlink(missing_ok=True)  # of a process with the same number that was killed
+            unfinished.touch(mode=0o600, exist_ok=False)
+            with cls(unfinished) as database, database.transaction():
                 for statement in filter(str.strip, schema.split(";")):
                     database.execute(statement)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        return database
+                fill(database)
+            put_in_place(unfinished, path)
+        except FileExistsError:
+            raise exists from None
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return cls(path)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -60,10 +74,16 @@ class Database(Closing):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                self._undo()
                 raise
-            self._connection.execute("COMMIT")
+
+    def _undo(self) -> None:
+        """Undo what was begun. On a full disk SQLite may have done so by itself, and then refuses to do it again."""
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.OperationalError):
+                self._connection.execute("ROLLBACK")
 
     def execute(self, statement: str, values: Any = ()) -> list[sqlite3.Row]:
         """Run one statement and return its rows."""

@@ -61,13 +61,14 @@ class Store(Closing):
         """Make the file of a federation that nobody has joined yet: q is the prior."""
         recipe = project.recipe
         unit = pack(recipe.algorithm.unit_factor(recipe.prior))
-        database = Database.create(path, SCHEMA)
-        with database.transaction():
+
+        def fill(database: Database) -> None:
             values = (project.to_text(), 0, unit, unit, 0, None, "")
             database.execute("INSERT INTO federation VALUES (?, ?, ?, ?, ?, ?, ?)", values)
             for site in project.sites:
                 _insert_site(database, site, unit)
-        return cls(database)
+
+        return cls(Database.create(path, SCHEMA, fill))
 
     @classmethod
     def open(cls, path: Path) -> Self:

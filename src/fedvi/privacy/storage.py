@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import importlib
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -89,6 +90,25 @@ def look(path: Path) -> sqlite3.Connection:
             connection = sqlite3.connect(f"{address}?immutable=1", uri=True)
             _check(connection, path)
         return connection
+
+
+def put_in_place(unfinished: Path, path: Path) -> None:
+    """Give a finished file its name, durably, or raise `FileExistsError` if there is one of that name."""
+    try:
+        os.link(unfinished, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if path.exists():
+            raise FileExistsError(path) from None
+        os.replace(unfinished, path)
+    unfinished.unlink(missing_ok=True)
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 class Closing(abc.ABC):

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import sqlite3
 import time
 from functools import cached_property
 from typing import Any
@@ -73,8 +75,8 @@ class Server(Store):
                     answer = self._received(name, request, digest(data))
             except ReleaseRefused as error:
                 answer = self._refuse(name, error)
-        except FedviError as error:  # not the message's fault
-            answer = Answer(self.project.digest, REFUSED, 0, 0, error=type(error).__name__, reason=str(error)[:2000])
+        except (FedviError, sqlite3.Error) as error:  # not the message's fault: a full disk, a file in use
+            answer = Answer(self.project.digest, REFUSED, 0, 0, error=type(error).__name__, reason=_printable(error))
         return encode(answer)
 
     def _received(self, name: str, request: Request, identity: str) -> Answer:
@@ -92,10 +94,12 @@ class Server(Store):
             self._set(name, repeated=site["repeated"] + 1)
         elif request.sequence != site["sequence"] + 1:
             raise OutOfSequence(f"Expected release {site['sequence'] + 1} of {name!r}, got {request.sequence}.")
+        elif site["width"] is not None:
+            raise OutOfSequence(f"Expected nothing more of {name!r} after its last release, got {request.sequence}.")
         elif request.kind == FACTOR:
             self._apply(name, request, site, federation, identity, now)
         elif request.kind == WIDTH:
-            width = _one_number(request, name)
+            width = self._one_number(request, name)
             self._set(name, width=width, sequence=request.sequence, digest=identity)
         self._hear(name, request, site, now)
         self._stop_if_due(now)
@@ -114,6 +118,10 @@ class Server(Store):
         release = Release(factor, jnp.int32(request.sequence), schema=request.schema)
         after = before.receive(name, release).state
         change = float(_change(before.state, after))
+        if not math.isfinite(change):
+            raise AbsurdRelease(
+                f"Release {request.sequence} of {name!r} would change the posterior beyond all measure."
+            )
         version = federation["version"] + 1
         calm = federation["calm"] + 1 if change < self.project.stop.change else 0
         started = now if federation["started"] is None else federation["started"]
@@ -191,7 +199,7 @@ class Server(Store):
 
     def _refuse(self, name: str, error: ReleaseRefused) -> Answer:
         """Write down a refusal, and return it as an answer."""
-        kind, reason = type(error).__name__, "".join(filter(str.isprintable, str(error)))[:2000]
+        kind, reason = type(error).__name__, _printable(error)
         with self._database.transaction():
             values = (self.clock(), name, kind, reason)
             self._database.execute("INSERT INTO refusals (time, site, error, reason) VALUES (?, ?, ?, ?)", values)
@@ -207,17 +215,22 @@ class Server(Store):
             self.project.digest, REFUSED, federation["version"], applied, federation["stop"], error=kind, reason=reason
         )
 
+    def _one_number(self, request: Request, name: str) -> float:
+        """Return the number that a site says about the width of the posterior."""
+        numbers = [np.asarray(array) for array in request.arrays.values()]
+        if len(numbers) != 1 or numbers[0].shape != () or not np.isfinite(numbers[0]):
+            raise MalformedRelease(f"Expected one finite number about the width from {name!r}, got something else.")
+        if abs(float(numbers[0])) > self.project.largest:
+            raise AbsurdRelease(f"The number of {name!r} about the width is {float(numbers[0]):.3g}, beyond all sense.")
+        return float(numbers[0])
+
     @cached_property
     def _largest(self) -> int:
         return size_of(self._unit) + LARGEST_HEADER
 
 
-def _one_number(request: Request, name: str) -> float:
-    """Return the number that a site says about the width of the posterior."""
-    numbers = [np.asarray(array) for array in request.arrays.values()]
-    if len(numbers) != 1 or numbers[0].shape != () or not np.isfinite(numbers[0]):
-        raise MalformedRelease(f"Expected one finite number about the width from {name!r}, got something else.")
-    return float(numbers[0])
+def _printable(error: Exception) -> str:
+    return "".join(filter(str.isprintable, str(error)))[:2000]
 
 
 @jax.jit

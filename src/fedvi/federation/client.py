@@ -16,6 +16,7 @@ history, the end. At worst the site stops.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from functools import cached_property
@@ -35,6 +36,7 @@ from fedvi.federation.wire import (
     FINISHED,
     LARGEST_HEADER,
     LEFT,
+    MOST_EVENTS,
     PAUSED,
     POLL,
     REFUSED,
@@ -108,39 +110,31 @@ class Client(Closing):
         recipe, rows = project.recipe, len(table[0])
         budget = budget.fixed(rows)
         width = part_of(budget, recipes.WIDTH)
-        database = Database.open(path) if path.exists() else None
-        saved = None if database is None else read_site(database)
-        try:
-            if saved is not None and saved["federation"] != project.digest:
-                raise InputError(f"{path} belongs to another federation. Give this one a file of its own.")
-            state = None
-            if saved is not None and saved["state"] is not None:
-                state = unpack(init_client(recipe.algorithm, recipe.prior), saved["state"])
-            private = PrivateClient.open(
-                ledger,
-                table,
-                recipe.model,
-                recipe.algorithm,
-                Public(recipe.prior, jnp.asarray(float(len(project.sites))), jnp.asarray(float(project.rows))),
-                budget,
-                updates=project.updates,
-                sums=(width,),
-                schema=project.schema.digest,
-                state=state,
-                accept=accept,
-            )
-        except BaseException:
-            if database is not None:
-                database.close()
-            raise
-        try:
+        if path.exists():
+            _check_federation(path, project)
+        private = PrivateClient.open(
+            ledger,
+            table,
+            recipe.model,
+            recipe.algorithm,
+            Public(recipe.prior, jnp.asarray(float(len(project.sites))), jnp.asarray(float(project.rows))),
+            budget,
+            updates=project.updates,
+            sums=(width,),
+            schema=project.schema.digest,
+            accept=accept,
+        )
+        with contextlib.ExitStack() as undo:  # from here on, nobody else works for this site: the ledger is locked
+            undo.callback(private.close)
             identity = private.ledger.book.entries[0].body["ledger"]
-            if saved is not None and saved["ledger"] != identity:
+            database = Database.open(path) if path.exists() else _make(path, project.digest, identity)
+            undo.callback(database.close)
+            saved = read_site(database)
+            if saved["ledger"] != identity:
                 raise InputError(f"{path} goes with another ledger than {ledger}. Give both, or neither, of one site.")
-            database = database or _make(path, project.digest, identity)
-        except BaseException:
-            private.close()
-            raise
+            if saved["state"] is not None:
+                private.state = unpack(private.state, saved["state"])
+            undo.pop_all()
         return cls(project, database, private, width, rows)
 
     def request(self) -> bytes | None:
@@ -155,10 +149,10 @@ class Client(Closing):
             return None
         if self._q is None:
             return self._poll(site, PAUSED if site["wanted"] == PAUSED else WORKING)
-        if site["stop"]:
-            return self._last(site)
         if site["wanted"] == PAUSED:
             return self._poll(site, PAUSED)
+        if site["stop"]:
+            return self._last(site)
         if self.remaining == 0:
             return self._poll(site, SPENT)
         return self._update(site)
@@ -218,18 +212,22 @@ class Client(Closing):
 
     def _update(self, site: sqlite3.Row) -> bytes:
         """Pay for an update, make it and commit its bytes; or ask, if the ledger admits none."""
-        before = self._private.state
+        before, number = self._private.state, site["releases"] + 1
+        if int(before.sequence) + 1 != number:
+            raise SiteRefused(
+                f"Expected to make release {number}, got {int(before.sequence) + 1}: the site's file is damaged. "
+                "Restore its newest copy."
+            )
         try:
             release: Release = self._private.update(self._q)
         except BudgetClosed:
             return self._poll(site, SPENT)
-        state, version = self._private.state, site["version"]
-        number = site["releases"] + 1
-        if int(release.sequence) != number:
-            raise SiteRefused(f"Expected to make release {number}, got {int(release.sequence)}: {site['federation']}.")
-        request = self._message(FACTOR, number, version, WORKING, arrays_of(release.factor))
-        data = encode(request)
-        self._set(pending=data, before=pack(before), state=pack(state), releases=number)
+        try:
+            data = encode(self._message(FACTOR, number, site["version"], WORKING, arrays_of(release.factor)))
+            self._set(pending=data, before=pack(before), state=pack(self._private.state), releases=number)
+        except BaseException:  # paid for, and lost: such as on a full disk
+            self._private.state = before
+            raise
         self._saying = WORKING
         return data
 
@@ -265,8 +263,9 @@ class Client(Closing):
         """Return what the ledger says was spent, as of at most a second ago."""
         now = time.monotonic()
         if self._declared is None or fresh or now - self._declared[0] > DECLARED_EVERY:
-            book = self._private.ledger.book
-            events = tuple({**to_json(event), "count": count} for event, count in book.charged.items())
+            book, own = self._private.ledger.book, (self._private.event, self._width.event)
+            first = sorted(book.charged.items(), key=lambda item: item[0] not in own)
+            events = tuple({**to_json(event), "count": count} for event, count in first[:MOST_EVENTS])
             epsilon = book.budget.spent(book.charged) if book.charged else 0.0
             said = Declared(self._rows, epsilon, book.budget.epsilon, float(book.budget.delta), events)
             self._declared = now, said
@@ -274,13 +273,13 @@ class Client(Closing):
 
     def _refused(self, answer: Answer, site: sqlite3.Row) -> None:
         """Drop a release that was refused, or stop."""
-        self._refusals += 1
         if answer.error in HARMLESS and site["before"] is not None and answer.applied == site["releases"] - 1:
             state = unpack(self._template, site["before"])
             self._set(
                 pending=None, before=None, state=site["before"], releases=site["releases"] - 1, note=answer.reason
             )
             self._private.state, self._q = state, None
+            self._refusals += 1
             if self._refusals < MOST_REFUSALS:
                 return
         elif not answer.error or not _is_refusal(answer.error):
@@ -329,12 +328,19 @@ def want(path: Path, wanted: str) -> None:
             database.execute("UPDATE site SET wanted = ?", (wanted,))
 
 
+def _check_federation(path: Path, project: Project) -> None:
+    with Database.open(path) as database:
+        if read_site(database)["federation"] != project.digest:
+            raise InputError(f"{path} belongs to another federation. Give this one a file of its own.")
+
+
 def _make(path: Path, federation: str, ledger: str) -> Database:
-    database = Database.create(path, SCHEMA)
     values = (federation, ledger, WORKING, "", 0, None, None, None, 0, 0, None, "", "")
-    with database.transaction():
+
+    def fill(database: Database) -> None:
         database.execute(f"INSERT INTO site VALUES ({', '.join('?' * len(values))})", values)
-    return database
+
+    return Database.create(path, SCHEMA, fill)
 
 
 def _is_refusal(name: str) -> bool:

@@ -28,6 +28,7 @@ VERSION = 1
 HEADER = "header"
 LARGEST_HEADER = 1 << 16
 LONGEST_TEXT = 4096
+MOST_EVENTS = 64
 DTYPES = {"F32": np.float32, "F64": np.float64}
 
 POLL, FACTOR, WIDTH = "poll", "factor", "width"
@@ -78,7 +79,7 @@ class Request:
         _require(0 <= self.sequence < 2**31, f"sequence {self.sequence}")
         _require(0 <= self.based_on < 2**31, f"based_on {self.based_on}")
         _require(0 <= self.declared.rows < 2**53, f"rows {self.declared.rows}")
-        _require(len(self.declared.events) <= 64, f"{len(self.declared.events)} events")
+        _require(len(self.declared.events) <= MOST_EVENTS, f"{len(self.declared.events)} events")
 
 
 @dataclasses.dataclass(frozen=True)

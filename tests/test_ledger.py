@@ -298,7 +298,7 @@ def test_a_ledger_that_cannot_be_made_leaves_nothing_behind(
             Ledger.create(path, BUDGET, DATA)
     assert not path.exists()
     with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "_append", lambda *_: power_cut(None))
+        patched.setattr(Ledger, "_write", lambda *_: power_cut(None))
         with pytest.raises(RuntimeError, match="power cut"):
             Ledger.create(path, BUDGET, DATA)
     assert not path.exists()
@@ -657,3 +657,24 @@ def test_a_private_client_refuses_another_budget_and_other_rows(path: Path) -> N
     with pytest.raises(BudgetClosed, match="beside what is planned"):
         client(path, PVI(GradientSteps(5, 0.1, FullBatchGaussian(5.0))))
     client(path).close()  # and each of these let go of the lock
+
+
+@pytest.mark.parametrize("instant", ["Witness.create", "Witness.belongs_to", "Witness.expect", "Witness.see"])
+def test_a_maker_killed_at_any_instant_leaves_no_ledger_or_one_that_works(
+    instant: str, path: Path, tmp_path: Path
+) -> None:
+    """A real process dies in the middle of making the ledger; whoever comes next needs nobody's word."""
+    code = (
+        "import os, sys; from fedvi.privacy import Budget, witness; from fedvi.privacy.ledger import Ledger\n"
+        f"witness.{instant} = lambda *_: os._exit(9)\n"
+        f"Ledger.create({str(path)!r}, Budget({BUDGET.epsilon}, {BUDGET.delta}), {DATA!r})"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 9
+    assert path.exists() == (instant == "Witness.see")
+    opened = Ledger.open(path, DATA) if path.exists() else Ledger.create(path, BUDGET, DATA)
+    with opened as ledger:
+        assert not ledger.book.charged
+        assert not ledger.book.words
+    assert {each.name for each in tmp_path.iterdir() if "unfinished" in each.name} == set()
+    with Ledger.open(path, DATA) as ledger:
+        assert len(ledger.book.entries) == 1

@@ -92,22 +92,38 @@ class Ledger(storage.Closing):
                     f"To start another, which knows nothing of what was spent, accept {SECOND_LEDGER!r}."
                 )
             salt, identity = secrets.token_hex(32), secrets.token_hex(16)
-            connection = storage.create(path, SCHEMA)
+            unfinished = path.with_name(f"{path.name}.unfinished")
+            unfinished.unlink(missing_ok=True)  # of a process that was killed
+            storage.require_none(path)
+            connection = storage.create(unfinished, SCHEMA)
             try:
                 seen = witness.Witness.create(identity, path.resolve(), salt)
             except BaseException:
                 connection.close()
-                path.unlink(missing_ok=True)
+                unfinished.unlink(missing_ok=True)
                 raise
-            ledger = cls(path, connection, Book(str(path)), seen)
+            ledger = cls(unfinished, connection, Book(str(path)), seen)
             try:
                 ledger._begin(identity, salt, data, unit, budget, schema, second=bool(others))
+                ledger._take_place(path)
             except BaseException:
-                connection.close()
+                ledger._connection.close()
                 seen.discard()
-                path.unlink(missing_ok=True)
+                ledger._path.unlink(missing_ok=True)
                 raise
         return ledger
+
+    def _take_place(self, path: Path) -> None:
+        """Move from where the file was made to where it belongs: who is killed before leaves no ledger behind."""
+        self._connection.close()
+        self._witness.expect(self._book.head)
+        try:
+            storage.put_in_place(self._path, path)
+        except FileExistsError:
+            raise LedgerError(f"{path} exists already. Open it, or choose another name.") from None
+        self._path = path
+        self._connection = storage.lock(path)
+        self._witness.see(self._book.head)
 
     def _begin(
         self, identity: str, salt: str, data: str, unit: str, budget: Budget, schema: str, *, second: bool
@@ -124,7 +140,7 @@ class Ledger(storage.Closing):
         }
         caveat = "the data had a ledger before this one, whose spending is not counted here"
         word = [(WORD, {"accepted": SECOND_LEDGER, "caveat": caveat})] if second else []
-        self._append((OPENED, opening), *word)
+        self._write((OPENED, opening), *word)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], data: str, *, schema: str = "", accept: Collection[str] = ()) -> Ledger:
@@ -146,7 +162,7 @@ class Ledger(storage.Closing):
                 if OTHER_DATA not in accepted:
                     raise OtherData(_other_data(path, book, schema))
                 words.append({"accepted": OTHER_DATA, "fingerprint": print_of_data, "schema": schema})
-            seen = witness.Witness.open(opening["ledger"], path)
+            seen = witness.Witness.open(opening["ledger"], path, book.head)
             if seen is None:
                 if MOVED not in accepted:
                     raise LedgerRolledBack(
@@ -255,7 +271,12 @@ class Ledger(storage.Closing):
         )
 
     def _append(self, *contents: tuple[str, dict[str, Any]]) -> None:
-        """Write entries in one transaction, sync it, tell the witness; only then do they count here."""
+        """Write entries in one transaction, sync it, tell the witness."""
+        self._write(*contents)
+        self._witness.see(self._book.head)
+
+    def _write(self, *contents: tuple[str, dict[str, Any]]) -> None:
+        """Write entries in one transaction and sync it; only then do they count here."""
         self._require_own()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         previous, number, entries = self._book.link, len(self._book.entries), []
@@ -268,7 +289,6 @@ class Ledger(storage.Closing):
             self._connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", rows)
         for entry in entries:
             self._book.append(entry)
-        self._witness.see(self._book.head)
 
     def _require_own(self) -> None:
         if os.getpid() != self._process:

@@ -46,10 +46,9 @@ def explained(path: Path) -> Iterator[None]:
 
 def create(path: Path, schema: str) -> sqlite3.Connection:
     """Make a new file and return it locked; an existing file is refused."""
+    require_none(path)
     try:
         path.touch(mode=0o600, exist_ok=False)
-    except FileExistsError:
-        raise LedgerError(f"{path} exists already. Open it, or choose another name.") from None
     except OSError as error:
         raise LedgerError(f"Cannot make {path}: {error.strerror}.") from error
     try:
@@ -60,6 +59,12 @@ def create(path: Path, schema: str) -> sqlite3.Connection:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+def require_none(path: Path) -> None:
+    """Raise if there is something of this name."""
+    if os.path.lexists(path):
+        raise LedgerError(f"{path} exists already. Open it, or choose another name.")
 
 
 def lock(path: Path) -> sqlite3.Connection:

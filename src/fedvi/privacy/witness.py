@@ -63,10 +63,13 @@ class Witness(storage.Closing):
         return witness
 
     @classmethod
-    def open(cls, identity: str, ledger: Path) -> Witness | None:
-        """Open the witness of a ledger, or return None if there is none here."""
+    def open(cls, identity: str, ledger: Path, head: Entry) -> Witness | None:
+        """Open the witness of a ledger, or return None if there is none here.
+
+        head: of the ledger. If the witness expects just this, the ledger's maker was killed before the witness saw it.
+        """
         path = _path(identity)
-        if not _has_seen_anything(path):
+        if not _has_seen_anything(path) and not _expects(path, head):
             path.unlink(missing_ok=True)
             return None
         lock = storage.Lock(path.with_suffix(".lock"), str(ledger))
@@ -80,6 +83,11 @@ class Witness(storage.Closing):
         """Return the number of an entry that the witness saw and the book lacks, or None."""
         with storage.explained(self.path):
             return _missing(self._connection, book)
+
+    def expect(self, entry: Entry) -> None:
+        """Remember what a new ledger will begin with, before it is in its place."""
+        with storage.explained(self.path):
+            self._connection.execute("UPDATE head SET chain = ?", (entry.chain,))
 
     def see(self, entry: Entry) -> None:
         """Remember the newest entry."""
@@ -116,6 +124,13 @@ def _has_seen_anything(path: Path) -> bool:
             return bool(connection.execute("SELECT number FROM head").fetchone()[0] >= 0)
     except (LedgerError, sqlite3.Error, TypeError):
         return True  # damaged: let it be opened, and complain
+
+
+def _expects(path: Path, head: Entry) -> bool:
+    if not path.exists() or path.stat().st_size == 0:
+        return False
+    with contextlib.closing(storage.look(path)) as connection:
+        return bool(connection.execute("SELECT number, chain FROM head").fetchone() == (-1, head.chain))
 
 
 def newest_missing(book: Book) -> int | None:

@@ -90,8 +90,9 @@ class Project:
     @cached_property
     def digest(self) -> str:
         """Hash of everything that a site and the coordinator must agree on."""
+        variance = None if self.prior_variance is None else float(self.prior_variance)
         agreed = [
-            self.identity, self.name, self.schema.digest, self.rows, self.updates, self.prior_variance, self.epsilon
+            self.identity, self.name, self.schema.digest, self.rows, self.updates, variance, float(self.epsilon)
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(agreed).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The file that describes a federation: what is written comes back, what is wrong is named, and what is agreed counts."""
+"""The file of a federation: what is written comes back, what is wrong is named, and what is agreed on counts."""
 
 from __future__ import annotations
 

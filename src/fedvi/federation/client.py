@@ -177,7 +177,9 @@ class Client(Closing):
                 "its file or this site's is an older copy. Restore the newest one; nothing more is released."
             )
         else:
-            self._q, self._refusals = self._checked(answer.arrays), 0
+            self._q = self._checked(answer.arrays)
+            if site["pending"] is not None:
+                self._refusals = 0
             self._set(
                 pending=None,
                 before=None,

@@ -63,11 +63,7 @@ class Project:
 
     def __post_init__(self) -> None:
         for what, name in (("name", self.name), *(("a site's name", site) for site in self.sites)):
-            if not NAME.fullmatch(name) or name in RESERVED:
-                raise InputError(
-                    f"Expected {what} of lower-case letters, digits and hyphens, and not one of "
-                    f"{', '.join(sorted(RESERVED))}; got {name!r}."
-                )
+            check_name(what, name)
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise InputError(f"Expected at least one site, and every one once, got {list(self.sites)}.")
         whole("rows", self.rows, 2)
@@ -181,6 +177,15 @@ class Project:
         if self.delta is not None:
             content["privacy"]["delta"] = self.delta
         return tomli_w.dumps(content)
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise unless a federation or a site may have this name."""
+    if not NAME.fullmatch(name) or name in RESERVED:
+        raise InputError(
+            f"Expected {what} of lower-case letters, digits and hyphens, and not one of "
+            f"{', '.join(sorted(RESERVED))}; got {name!r}."
+        )
 
 
 def _check_keys(table: str, values: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedvi.errors import InputError, UnknownClient
 from fedvi.federation.database import Database
-from fedvi.federation.project import Project
+from fedvi.federation.project import Project, check_name
 from fedvi.federation.wire import FINISHED, LEFT, pack, unpack
 from fedvi.local.recipe import Recipe
 from fedvi.privacy.storage import Closing
@@ -107,6 +107,7 @@ class Store(Closing):
 
     def add_site(self, name: str) -> None:
         """Let one more site take part."""
+        check_name("a site's name", name)
         with self._database.transaction():
             if name in self.names:
                 raise InputError(f"Expected a new site, got {name!r}, which takes part already.")

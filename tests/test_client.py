@@ -497,8 +497,8 @@ def test_a_full_disk_at_a_site_costs_one_update_and_the_next_has_the_same_number
     assert charges(tmp_path) == 2
     while not server.over:
         exchange(client, server)
-    assert server.sites()[0]["updates"] == 4
-    assert charges(tmp_path) == 6
+    assert server.sites()[0]["updates"] == 3  # of four that the budget pays for
+    assert charges(tmp_path) == 5
 
 
 def test_a_site_that_has_spent_its_budget_waits_for_the_end(tmp_path: Path) -> None:
@@ -506,12 +506,13 @@ def test_a_site_that_has_spent_its_budget_waits_for_the_end(tmp_path: Path) -> N
     with coordinator(folder, chosen) as server, site(folder, chosen) as north:
         exchange(north, server, 4)
         assert server.sites()[0]["state"] == wire.SPENT
-        assert north.waiting
+        waiting = [north.waiting]
         assert read(north.request()).kind == wire.POLL
         assert charges(folder) == 2
         server.end("enough")
         exchange(north, server)
-        assert not north.waiting
+        waiting.append(north.waiting)
+        assert waiting == [True, False]
         assert read(north.request()).kind == wire.WIDTH
 
 

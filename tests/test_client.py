@@ -191,6 +191,28 @@ def test_a_site_killed_at_any_instant_loses_nothing_and_overspends_nothing(tmp_p
     assert chosen.digest == row["federation"]
 
 
+def test_a_site_killed_while_it_joins_joins_when_it_is_started_again(tmp_path: Path) -> None:
+    """Ledger, witness and file of a site come into being one after another; a kill between them does no harm."""
+    rng, victims = random.Random(2), Victims(tmp_path / "cache", crashing_federation.__file__, "site")
+    kills = 0
+    try:
+        for number, name in enumerate(crashing_federation.PROJECT.sites[:2]):
+            folder = tmp_path / name
+            folder.mkdir()
+            for _ in range(4):
+                said, end = victims.run(f"{folder} {number}", -1, rng.uniform(0, 1.5))
+                assert end == "killed", (said, end)
+                kills += not said
+            said, end = victims.run(f"{folder} {number}", 6, 0.0)
+            assert end == "killed"
+            assert len(said) >= 6
+            assert not ledgers.read(folder / f"{name}.ledger").words
+            assert len(list(folder.glob(f"{name}.db"))) == 1
+    finally:
+        victims.stop()
+    print(f"{kills} of 8 killed before they had said a word")
+
+
 def test_a_refused_release_is_rolled_back_and_the_next_one_accepted(
     client: Client, server: Server, tmp_path: Path
 ) -> None:

@@ -494,6 +494,20 @@ def test_a_coordinator_killed_at_any_instant_has_applied_all_that_it_acknowledge
     assert sum(acknowledged.values()) > kills
 
 
+@pytest.mark.parametrize("instant", ["put_in_place", "Database.execute"])
+def test_a_coordinator_killed_while_it_is_made_leaves_nothing_in_its_place(instant: str, tmp_path: Path) -> None:
+    code = (
+        "import os; from pathlib import Path; from fedvi.federation import database\n"
+        "from small_federation import coordinator, project\n"
+        f"database.{instant} = lambda *_: os._exit(9)\n"
+        f"coordinator(Path({str(tmp_path)!r}), project())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent).returncode == 9
+    assert not (tmp_path / "coordinator.db").exists()
+    with coordinator(tmp_path, PROJECT) as server:
+        assert answer(server.handle("north", message(PROJECT, 1, factor(1)))).applied == 1
+
+
 def test_what_is_no_file_of_a_coordinator_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "coordinator.db"
     with pytest.raises(InputError, match="got none"):

@@ -40,7 +40,7 @@ class Victims:
     def run(self, arguments: str, lines: int, delay: float) -> tuple[list[str], str]:
         """Start a victim, kill it so long after it has said so many lines, and return what it said and how it ended.
 
-        Lines, because a busy machine gets nowhere in any given time.
+        Lines, because a busy machine gets nowhere in any given time; -1 to count from its birth.
         """
         self.requests.write(f"{arguments}\n")
         self.requests.flush()
@@ -50,6 +50,8 @@ class Victims:
             match line.split():
                 case ["pid", number]:
                     child = int(number)
+                    if lines < 0:
+                        threading.Timer(delay, _kill, [child]).start()
                 case ["ready"]:
                     pass
                 case ["killed"] | ["ended", _]:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 import tomllib
 from pathlib import Path
 
 from fedvi.checks import positive
 from fedvi.data import Encoded, encode
-from fedvi.errors import InputError
+from fedvi.errors import InputError, LedgerInUse
 from fedvi.federation.client import Client
 from fedvi.federation.project import Project
 from fedvi.privacy import Budget
 
 FOLDER, FILE, STATE = "fedvi", "site.toml", "site.db"
+
+PATIENCE = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +93,19 @@ class SiteSettings:
             )
         return encoded
 
-    def open(self) -> Client:
-        """Read the rows, and open the site's ledger and file."""
+    def open(self, patience: float = PATIENCE) -> Client:
+        """Read the rows, and open the site's ledger and file.
+
+        patience: seconds to wait for another process of the site, killed or about to end, to let go of the ledger.
+        """
         encoded = self.read()
         assert encoded.y is not None
-        return Client.open(self.state, self.project, (encoded.x, encoded.y), self.budget, self.ledger, self.accept)
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                table = (encoded.x, encoded.y)
+                return Client.open(self.state, self.project, table, self.budget, self.ledger, self.accept)
+            except LedgerInUse:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)

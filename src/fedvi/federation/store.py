@@ -100,6 +100,11 @@ class Store(Closing):
         """Why the federation has ended; empty while it goes on."""
         return str(self._federation()["stop"])
 
+    @property
+    def started(self) -> float | None:
+        """When the first release was applied, in seconds since the epoch; None before."""
+        return self._federation()["started"]
+
     def finished(self, name: str) -> bool:
         """Tell whether a site has nothing more to do."""
         return self._site(name)["state"] in (FINISHED, LEFT)

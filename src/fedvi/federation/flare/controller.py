@@ -1,0 +1,117 @@
+"""The coordinator's side of one site's job: hands the site's bytes to the durable server, and its answers back.
+
+Who is calling is decided by FLARE: on the coordinator's machine its parent process has checked the token that came
+with the message, which a site gets after it has proved its certificate. The names that a message claims are not
+looked at: FLARE's own peer context is one of those, because the sender writes it.
+
+The job ends when the site has nothing more to do. It fails, so that the supervisor starts another, when the site's
+process has gone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nvflare.apis.controller_spec import Task
+from nvflare.apis.fl_constant import CellMessageAuthHeaderKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.message import Message
+
+from fedvi.federation.flare.names import ALIVE, CHANNEL, DATABASE, MESSAGE, TASK
+
+if TYPE_CHECKING:
+    from fedvi.federation.server import Server
+
+LOOK = 0.25
+"""Seconds between looks at whether the job is over."""
+ASK = 2.0
+"""Seconds between questions to the site whether it is there."""
+SILENCE = 60.0
+"""Seconds after which a site that does not answer counts as gone; one whose connection is closed does at once."""
+
+
+class SiteController(Controller):
+    """Serves one site, for as long as it works."""
+
+    def __init__(self, site: str) -> None:
+        super().__init__()
+        self.site = site
+        self.server: Server | None = None
+        self.finished = threading.Event()
+        self.seen = time.monotonic()
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Open the coordinator's file and start to listen."""
+        from fedvi.federation.server import Server
+
+        engine = fl_ctx.get_engine()
+        self.server = Server.open(Path(engine.get_workspace().get_root_dir()).resolve().parent / DATABASE)
+        self.clients = engine.get_participating_clients
+        self.cell = engine.get_cell().core_cell
+        self.cell.register_request_cb(CHANNEL, MESSAGE, self.answer)
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Give the site its task, and wait until it is done, finished, gone, or the job is aborted."""
+        task = Task(TASK, data=Shareable())
+        self.send(task, fl_ctx=fl_ctx, targets=[self.site])
+        asked = self.seen = time.monotonic()
+        met = False
+        while not (abort_signal.triggered or self.finished.is_set() or task.completion_status is not None):
+            time.sleep(LOOK)
+            now = time.monotonic()
+            if now - asked < ASK:
+                continue
+            asked = now
+            assert self.server is not None
+            if self.server.finished(self.site):
+                break
+            reached = self._reached(fl_ctx.get_job_id())
+            met = met or reached is True
+            if reached:
+                self.seen = time.monotonic()
+            elif (met and reached is False) or time.monotonic() - self.seen > SILENCE:
+                self.system_panic(f"The process of site {self.site} has gone.", fl_ctx)
+                return
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:  # noqa: ARG002
+        """Close the coordinator's file."""
+        if self.server is not None:
+            self.server.close()
+
+    def answer(self, request: Message) -> Message:
+        """Return what the server answers to a message of our site; refuse everybody else."""
+        name = self._caller(request)
+        if name != self.site or self.server is None:
+            self.logger.warning(f"Refused a message to the job of site {self.site} from {name or 'nobody known'}.")
+            return make_reply(ReturnCode.UNAUTHENTICATED, error=f"This job serves site {self.site} only.")
+        data = request.payload
+        if not isinstance(data, bytes | bytearray | memoryview):
+            return make_reply(ReturnCode.INVALID_REQUEST, error="Expected bytes.")
+        reply = self.server.handle(name, bytes(data))
+        self.seen = time.monotonic()
+        if self.server.finished(name):
+            self.finished.set()
+        return make_reply(ReturnCode.OK, body=reply)
+
+    def _caller(self, request: Message) -> str | None:
+        """Return the name that belongs to the token that FLARE has checked."""
+        client = self.clients().get(request.get_header(CellMessageAuthHeaderKey.TOKEN))
+        return None if client is None else str(client.name)
+
+    def _reached(self, job: str) -> bool | None:
+        """Ask the site's process whether it is there: True, False if it has no connection, None without an answer."""
+        reply = self.cell.send_request(
+            channel=CHANNEL, topic=ALIVE, target=f"{self.site}.{job}", request=Message(), timeout=ASK, optional=True
+        )
+        code = reply.get_header(MessageHeaderKey.RETURN_CODE) if reply is not None else ReturnCode.TIMEOUT
+        if code == ReturnCode.OK:
+            return True
+        return None if code == ReturnCode.TIMEOUT else False

@@ -20,7 +20,7 @@ from nvflare.fuel.f3.cellnet.utils import make_reply as make_cell_reply
 from nvflare.fuel.f3.message import Message
 
 from fedvi.errors import FedviError, NotReached
-from fedvi.federation.flare.names import ALIVE, CHANNEL, MESSAGE, SERVER, SITE_FOLDER, TASK
+from fedvi.federation.flare.names import ALIVE, CHANNEL, MESSAGE, SERVER, TASK
 
 PATIENCE = 30.0
 """Seconds to wait for an answer, before the same bytes are sent again."""
@@ -39,7 +39,7 @@ class SiteExecutor(Executor):
         """Do the site's work; return a code and nothing else."""
         if task_name != TASK:
             return make_reply(ReturnCode.TASK_UNKNOWN)
-        folder = Path(fl_ctx.get_engine().get_workspace().get_root_dir()).resolve() / SITE_FOLDER
+        folder = Path(fl_ctx.get_engine().get_workspace().get_root_dir()).resolve()
         try:
             self._work(folder, fl_ctx, abort_signal)
         except FedviError as error:

@@ -94,7 +94,7 @@ class Supervisor:
         self.connected = tuple(sorted(client.name for client in system.client_info))
         running = {job.job_id for job in system.job_info}
         jobs = session.list_jobs(detailed=True)
-        for site in self.server.project.sites:
+        for site in self.server.names:
             turn = self.turns.setdefault(site, Turn())
             self._tidy(session, turn, [job for job in jobs if job["name"] == job_name(site)], running)
             if not turn.job and site in self.connected and not self.server.finished(site):

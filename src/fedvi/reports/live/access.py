@@ -46,7 +46,7 @@ class Access:
         if self.names is None:
             return True
         found = re.fullmatch(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(:\d{1,5})?", hosts[0].lower()) if len(hosts) == 1 else None
-        return bool(found) and found is not None and found[1] in self.names
+        return found is not None and found[1] in self.names
 
     def by_link(self, query: str) -> bool:
         """Return whether the query of a link has the token."""

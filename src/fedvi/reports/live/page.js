@@ -87,7 +87,9 @@ function budget({ epsilon, epsilon_max: most, delta }) {
 function siteRow(site, k) {
   const row = html("tr", { role: "row" }), head = html("th", { role: "rowheader", scope: "row" });
   const number = (value, otherwise = "–") => (known(value) ? count(value) : html("span", { class: "quiet" }, otherwise));
-  head.append(sample(look(k)), html("bdi", {}, site.name));
+  const named = html("div", { class: "site" });
+  named.append(sample(look(k)), html("bdi", {}, site.name));
+  head.append(named);
   row.append(head);
   cell(row, "State", html("span", { class: "mark", "data-state": site.state, "aria-hidden": "true" }), site.state);
   cell(row, "Last seen", html("time"));

@@ -107,7 +107,7 @@ class _Server(ThreadingHTTPServer):
         self._open: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         try:
-            super().__init__(place, _Handler)  # type: ignore[arg-type] # of IPv6 it has four parts
+            super().__init__(place, _Handler)
         except (OSError, OverflowError) as error:
             raise InputError(
                 f"Expected an address to listen at, got {place[0]} port {place[1]}: {error}. Port 0 takes any."
@@ -158,6 +158,14 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = LONGEST_SILENCE
     server_version, sys_version = "fedvi", ""
 
+    def parse_request(self) -> bool:
+        """Refuse every method but one, known or not."""
+        if not super().parse_request():
+            return False
+        if self.command != "GET":
+            self._say(HTTPStatus.METHOD_NOT_ALLOWED, "This page is to look at only: GET.", {"Allow": "GET"})
+        return self.command == "GET"
+
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         access = self.server.access
@@ -177,11 +185,6 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._say(HTTPStatus.NOT_FOUND, "There is / and /status.json.")
 
-    def _refuse(self) -> None:
-        self._say(HTTPStatus.METHOD_NOT_ALLOWED, "This page is to look at only: GET.", {"Allow": "GET"})
-
-    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse
-
     def _open_door(self) -> None:
         """Move the token from the link to a cookie, and go on to the clean address.
 
@@ -193,7 +196,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(HTTPStatus.OK, "Opening the page.", {"Set-Cookie": cookie, "Refresh": "0; url=./"})
 
     def _say(self, code: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> None:
-        self._send(code, TEXT, f"{text}\n".encode(), {"Content-Security-Policy": "default-src 'none'"} | (headers or {}))
+        self._send(
+            code, TEXT, f"{text}\n".encode(), {"Content-Security-Policy": "default-src 'none'"} | (headers or {})
+        )
 
     def _send(self, code: HTTPStatus, kind: str, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(code)

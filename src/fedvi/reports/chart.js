@@ -68,6 +68,7 @@ const tooltip = {
    range: the part of y to zoom to, with aside (what is said about it), zoom (the button's name), startFull.
    xend: where the axis ends at the least; xmarks, ymarks: (low, high) => ticks; text: (y) => what a value is called.
    A series: id, label, colour, dash, x, y, low, high, stays, steps, dots, cloud, bars, hollow, exact.
+   cloud: the width of points without a line.
    Returns the function that draws it again, with what spec holds by then. */
 function lineChart(host, spec, hidden) {
   const figure = html("figure");

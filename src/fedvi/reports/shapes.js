@@ -42,7 +42,7 @@ function drawSeries(body, one, px, py, spec, x1) {
   }
   if (one.cloud) {
     const points = one.x.map((_, k) => `M${at(k, one.y)}h0`).join("");
-    group.append(node("path", { d: points, fill: "none", stroke: colour, "stroke-width": 4, "stroke-linecap": "round", "stroke-opacity": 0.55 }));
+    group.append(node("path", { d: points, fill: "none", stroke: colour, "stroke-width": one.cloud, "stroke-linecap": "round", "stroke-opacity": 0.6 }));
   } else if (!one.hollow) {
     let path = one.x.map((_, k) => (!k ? "M" : one.steps ? `H${px(one.x[k]).toFixed(1)}L` : "L") + at(k, one.y)).join("");
     if (one.stays) path += `H${px(x1).toFixed(1)}`;

@@ -34,7 +34,7 @@ function drawHistory(status) {
   });
   chart("changes", {
     ...atVersion, title: "Change of q by an update [nats, log scale]", ymarks: powerTicks, text: (y) => `${power(10 ** y)} nats`, digits: 4,
-    series: [...named.map((one, k) => ({ ...one, ...curves[k], cloud: true, exact: true })), { ...MEDIAN, label: `median of ${width}`, ...middle }],
+    series: [...named.map((one, k) => ({ ...one, ...curves[k], cloud: updates.length > 400 ? 4 : 6, exact: true })), { ...MEDIAN, label: `median of ${width}`, ...middle }],
   });
   for (const [key, title, column, factor, digits] of [["accuracy", "Accuracy on the public test set [%]", 2, 100, 2], ["log-likelihood", "Log-likelihood per row of the public test set", 3, 1, 4]]) {
     const found = scores.filter((one) => known(one[column]));

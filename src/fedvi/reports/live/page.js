@@ -91,12 +91,12 @@ function siteRow(site, k) {
   named.append(sample(look(k)), html("bdi", {}, site.name));
   head.append(named);
   row.append(head);
-  cell(row, "State", html("span", { class: "mark", "data-state": site.state, "aria-hidden": "true" }), site.state);
+  cell(row, "State", html("span", { class: "mark", "data-state": known(site.last_seen) ? site.state : "unseen", "aria-hidden": "true" }), site.state);
   cell(row, "Last seen", html("time"));
   cell(row, "Updates applied", number(site.updates));
   cell(row, "Rows declared", number(site.rows, "not declared"));
   cell(row, "Budget used, as the site declares it", ...budget(site));
-  cell(row, "Staleness of the last", number(site.staleness));
+  cell(row, "Staleness", number(site.staleness));
   cell(row, "Repeated", number(site.repeated));
   const refused = cell(row, "Refused", number(site.refused));
   if (site.refused) refused.className = "some";

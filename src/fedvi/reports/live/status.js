@@ -71,12 +71,12 @@ function activity(status) {
   });
 }
 
-/* log10 of the change of q by every update of every site, and the median over neighbours. */
+/* log10 of the change of q by every update of every site, and, where there are enough, the median over neighbours. */
 function changes(status) {
   const found = status.updates.filter((one) => one[3] > 0).map(([version, , site, change]) => [version, Math.log10(change), site]);
   const curves = status.sites.map((_, k) => found.filter((one) => one[2] === k)).map((own) => ({ x: own.map(([x]) => x), y: own.map(([, y]) => y) }));
   const reach = Math.max(2, Math.round(found.length / 40)), middle = { x: [], y: [] };
-  for (let k = reach; k < found.length - reach; k += Math.max(1, Math.floor(reach / 3))) {
+  for (let k = reach; found.length >= 20 && k < found.length - reach; k += Math.max(1, Math.floor(reach / 3))) {
     const near = found.slice(k - reach, k + reach + 1).map(([, y]) => y).sort((a, b) => a - b);
     middle.x.push(found[k][0]);
     middle.y.push(near[reach]);
@@ -94,9 +94,10 @@ function timeTicks(low, high) {
   return ticks;
 }
 
-/* Ticks of an axis of logarithms: whole powers of ten, as many as fit. */
+/* Ticks of an axis of logarithms: whole powers of ten, as many as fit; 1, 2 and 5 of each where it has few. */
 function powerTicks(low, high) {
-  const step = Math.max(1, Math.ceil((high - low) / 7)), ticks = [];
-  for (let k = Math.ceil(low / step) * step; k <= high; k += step) ticks.push([k, power(10 ** k)]);
-  return ticks.length > 1 ? ticks : niceTicks(low, high, 5).map(([y]) => [y, power(10 ** y)]);
+  const step = Math.max(1, Math.ceil((high - low) / 7)), parts = high - low < 2 ? [1, 2, 5] : [1], ticks = [];
+  for (let k = Math.floor(low / step) * step; k <= high; k += step) ticks.push(...parts.map((part) => part * 10 ** k));
+  const inside = ticks.map((value) => [Math.log10(value), power(value)]).filter(([y]) => y >= low && y <= high);
+  return inside.length > 1 ? inside : niceTicks(low, high, 4).map(([y]) => [y, power(10 ** y)]);
 }

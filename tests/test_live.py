@@ -236,7 +236,7 @@ def open_page(browser: Any, live: LivePage, complaints: list[str], **settings: A
     made.on("dialog", lambda dialog: complaints.append(dialog.message))
     made.on("request", lambda sent: None if sent.url.startswith((origin, "data:")) else complaints.append(sent.url))
     made.goto(live.address)
-    wait(made, "#about", "This page asks every second")
+    wait(made, "#about", "Model")
     return made
 
 
@@ -300,6 +300,24 @@ def test_hostile_names_and_reasons_are_only_text(browser: Any) -> None:
         assert HOSTILE in (shown.locator("#tooltip").text_content() or "")
         assert shown.evaluate("document.documentElement.scrollWidth") <= 420
         assert complaints == []
+
+
+def test_numbers_of_a_thinned_history_are_those_of_the_whole(browser: Any, plain: LivePage) -> None:
+    shown = open_page(browser, plain, [])
+    status = make_status(1)
+    now, started = status["time"], status["time"] - 200
+    whole = [[v, started + v / 5, int(v > 600), 0.1] for v in range(1, 1001)]  # five a second
+    status |= {"version": 1000, "started": started, "updates": [one for one in whole if one[0] % 10 == 0]}
+    status["sites"][0]["updates"], status["sites"][1]["updates"] = 600, 400
+    assert shown.evaluate("rateOf", status) == ["5.00", "updates per second, over the last minute"]
+    assert shown.evaluate("rateOf", status | {"time": now + 30})[0] == "2.50"
+    assert shown.evaluate("rateOf", status | {"time": now + 3600})[0] == "0.00"
+    assert shown.evaluate("rateOf", status | {"time": now + 3600, "over": True})[0] == "5.00"
+    assert shown.evaluate("rateOf", make_status(3)) == ["2.0", "updates per minute, over the last minute"]
+    north, south, west = shown.evaluate("activity", status)
+    assert max(y for x, y in zip(north["x"], north["y"], strict=True) if x < 60.1) == pytest.approx(300)
+    assert (north["y"][-1], south["y"][-1], west["y"]) == (600, 400, [])
+    assert [shown.evaluate("power", value) for value in (1e-5, 2.5e-5, 0.01, 1.0)] == ["10⁻⁵", "2.5·10⁻⁵", "0.01", "1"]
 
 
 def test_policy_of_the_page_lets_nothing_out(browser: Any, plain: LivePage, guarded: LivePage) -> None:

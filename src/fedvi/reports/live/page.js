@@ -148,7 +148,7 @@ function show(status) {
   showSites(status.sites);
   showRefusals(status.refusals);
   const schema = status.schema ? `, feature schema ${status.schema}` : "";
-  put(byId("about"), `Model ${status.model}, ${plural(status.features, "feature")}${schema}. This page asks every second and changes nothing.`);
+  put(byId("about"), `Model ${status.model}, ${plural(status.features, "feature")}${schema}.`);
   tick();
   if (differs("drawn", [status.version, status.scores.length, status.over, Math.floor(status.time / 5)])) drawHistory(status);
 }

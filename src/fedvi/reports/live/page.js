@@ -38,6 +38,7 @@ function showState() {
   byId("state").dataset.state = silent ? "silent" : key;
   put(byId("state"), !silent ? words : status ? `Not reached. Last known: ${words}` : "Not reached");
   if (!status) return;
+  document.title = silent ? `Not reached: ${status.name}` : `${status.name}: version ${count(status.version)}`;
   const end = status.over ? status.updates[status.updates.length - 1]?.[1] ?? status.time : now();
   const ran = known(status.started) ? duration(Math.max(0, end - status.started)) : "";
   put(byId("since"), !ran ? "" : status.over ? `after ${ran}, from ${moment(status.started)}` : `for ${ran}, since ${moment(status.started)}`);
@@ -143,7 +144,6 @@ function showRefusals(refusals) {
 
 function show(status) {
   put(byId("name"), status.name);
-  document.title = `${status.name}: version ${count(status.version)}`;
   showNumbers(status);
   showSites(status.sites);
   showRefusals(status.refusals);

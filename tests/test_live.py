@@ -59,7 +59,7 @@ def make_status(version: int = 40, /, **changed: Any) -> dict[str, Any]:
 
 
 def ask(live: LivePage, path: str = "/", method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
-    """Return status, headers and text of an answer; a header of None is not sent."""
+    """Return status, headers and text of an answer."""
     place = urlsplit(live.address)
     connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=10)
     connection.request(method, path, headers=headers)

@@ -35,7 +35,7 @@ LOOK = 1.0
 TEMPLATE = """\
 # A federation. Everything that is not marked as optional is needed.
 name = "readmission"
-sites = ["north", "south", "west"]    # lower-case letters, digits, hyphens
+sites = ["north", "south", "east"]    # lower-case letters, digits, hyphens
 schema = "schema.toml"                # fedvi schema infer TABLE --target COLUMN --out schema.toml
 
 [coordinator]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from fedvi.demo.chaos import Chaos
 from fedvi.demo.local import Check, LocalFederation
 from fedvi.demo.tables import TEST, adult_project
 from fedvi.errors import FedviError
-from fedvi.federation.status import status_of
+from fedvi.federation.status import Scores, status_of
 from fedvi.federation.store import Store
 from fedvi.fitting.federated import fitted_of
+from fedvi.reports.live import LivePage
 
 LOOK = 0.5
 BETWEEN_KILLS = (2.0, 8.0)
@@ -56,7 +58,8 @@ def demonstrate(
     federation = LocalFederation(folder, adult_project(folder, epsilon, updates, seed), epsilon)
     say("Starting the coordinator and four sites, each in processes of its own ...")
     killer = Chaos(federation.folder, seed)
-    with federation.running(), federation.store() as store:
+    with federation.running(), federation.store() as store, _page(store, federation.folder / TEST) as address:
+        say(f"Live page: {address}")
         _watch(federation, store, killer, chaos, random.Random(seed), show, say)
     with federation.store() as store:
         scores = fitted_of(store).evaluate(federation.folder / TEST)
@@ -68,6 +71,13 @@ def demonstrate(
             seconds=time.monotonic() - started,
             sites=status_of(store)["sites"],
         )
+
+
+@contextmanager
+def _page(store: Store, test: Path) -> Iterator[str]:
+    scores = Scores(store, test)
+    with LivePage(lambda: status_of(store, scores)) as live:
+        yield live.address
 
 
 def _watch(

@@ -125,9 +125,10 @@ def start(
             return
         supervisor = Supervisor(folder)
         try:
-            with _page(store, test, page, page_host, page_port), _shown() as show:
+            with _page(store, test, page, page_host, page_port) as measure, _shown() as show:
                 while not store.over:
                     supervisor.step()
+                    measure()
                     show(lambda: status_of(store))
                     time.sleep(LOOK)
                 show(lambda: status_of(store))
@@ -199,10 +200,11 @@ def export(
 @app.command()
 def page(folder: Folder, test: TestTable = None, page_host: PageHost = "127.0.0.1", page_port: PagePort = 0) -> None:
     """Serve the live page alone, beside a coordinator that runs in the background."""
-    with _opened(folder) as store, _page(store, test, True, page_host, page_port):
+    with _opened(folder) as store, _page(store, test, True, page_host, page_port) as measure:
         typer.echo("Ctrl-C ends it.")
         while True:
-            time.sleep(3600)
+            measure()
+            time.sleep(LOOK)
 
 
 @contextlib.contextmanager
@@ -219,8 +221,9 @@ def _opened(folder: Path) -> Any:
 
 @contextlib.contextmanager
 def _page(store: Store, test: Path | None, wanted: bool, host: str, port: int) -> Any:
+    """Serve the page, and give a function that measures q on the test table, whether somebody looks or not."""
     if not wanted:
-        yield
+        yield lambda: None
         return
     from fedvi.federation.status import Scores, status_of
     from fedvi.reports.live import LivePage
@@ -228,7 +231,7 @@ def _page(store: Store, test: Path | None, wanted: bool, host: str, port: int) -
     scores = None if test is None else Scores(store, test)
     with LivePage(lambda: status_of(store, scores), host, port) as live:
         typer.echo(f"Live page: {live.address}")
-        yield
+        yield lambda: scores and scores.measured()
 
 
 @contextlib.contextmanager

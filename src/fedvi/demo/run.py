@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,26 +57,21 @@ def demonstrate(
     federation = LocalFederation(folder, adult_project(folder, epsilon, updates, seed), epsilon)
     say("Starting the coordinator and four sites, each in processes of its own ...")
     killer = Chaos(federation.folder, seed)
-    with federation.running(), federation.store() as store, _page(store, federation.folder / TEST) as address:
-        say(f"Live page: {address}")
-        _watch(federation, store, killer, chaos, random.Random(seed), show, say)
+    with federation.running(), federation.store() as store:
+        scores = Scores(store, federation.folder / TEST)
+        with LivePage(lambda: status_of(store, scores)) as live:
+            say(f"Live page: {live.address}")
+            _watch(federation, store, killer, chaos, random.Random(seed), lambda: show(status_of(store, scores)), say)
     with federation.store() as store:
-        scores = fitted_of(store).evaluate(federation.folder / TEST)
+        measured = fitted_of(store).evaluate(federation.folder / TEST)
         return Outcome(
             **dataclasses.asdict(federation.check(store)),
-            accuracy=scores["accuracy"],
-            log_likelihood=scores["log_likelihood"],
+            accuracy=measured["accuracy"],
+            log_likelihood=measured["log_likelihood"],
             kills=dict(killer.kills),
             seconds=time.monotonic() - started,
             sites=status_of(store)["sites"],
         )
-
-
-@contextmanager
-def _page(store: Store, test: Path) -> Iterator[str]:
-    scores = Scores(store, test)
-    with LivePage(lambda: status_of(store, scores)) as live:
-        yield live.address
 
 
 def _watch(
@@ -86,7 +80,7 @@ def _watch(
     killer: Chaos,
     chaos: float,
     rng: random.Random,
-    show: Callable[[dict[str, Any]], None],
+    show: Callable[[], None],
     say: Callable[[str], None],
 ) -> None:
     deadline = time.monotonic() + chaos + LIMIT
@@ -98,7 +92,7 @@ def _watch(
                 f"The federation did not come to its end. What its parties said: {federation.folder}/*.log"
             )
         federation.ensure()
-        show(status_of(store))
+        show()
         if strike == float("inf") and store.version:
             end_of_chaos, strike = now + chaos, now + rng.uniform(*BETWEEN_KILLS)
         if strike <= now < end_of_chaos:
@@ -106,5 +100,5 @@ def _watch(
                 say(f"Killed: {hit}")
             strike = now + rng.uniform(*BETWEEN_KILLS)
         time.sleep(LOOK)
-    show(status_of(store))
+    show()
     federation.wait()

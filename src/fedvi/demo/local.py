@@ -50,7 +50,7 @@ class LocalFederation:
 
     def __init__(self, folder: Path, project: Project, epsilon: float):
         self.folder, self.epsilon = folder.resolve(), epsilon
-        self.project = make_federation(dataclasses.replace(project, port=_free_port()), self.coordinator)
+        self.project = make_federation(dataclasses.replace(project, port=free_port()), self.coordinator)
         self.parties: dict[str, Party] = {}
 
     @property
@@ -163,6 +163,7 @@ class Party:
             self._process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])

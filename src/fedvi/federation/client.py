@@ -165,7 +165,7 @@ class Client(Closing):
             return self._poll(site, SPENT)
         return self._update(site)
 
-    def receive(self, data: bytes, seconds: float) -> None:
+    def receive(self, data: bytes, seconds: float = 0.0) -> None:
         """Take the answer to the last request, which came after so many seconds.
 
         Raises `NotReached` if it is none, and `SiteRefused` if the coordinator and this site do not agree.

@@ -92,8 +92,9 @@ class Store(Closing):
 
     @property
     def over(self) -> bool:
-        """Whether every site has said all that it will."""
-        return all(self.finished(name) for name in self.names)
+        """Whether the federation has ended, and every site that ever took part has said its last."""
+        states = {row["state"] for row in self._sites()}
+        return bool(self.stop) and states <= {FINISHED, LEFT, ABSENT}
 
     @property
     def stop(self) -> str:

@@ -4,12 +4,13 @@ Who is calling is decided by FLARE: on the coordinator's machine its parent proc
 with the message, which a site gets after it has proved its certificate. The names that a message claims are not
 looked at: FLARE's own peer context is one of those, because the sender writes it.
 
-The job ends when the site has nothing more to do. It fails, so that the supervisor starts another, when the site's
-process has gone.
+The job ends when the site has nothing more to do. When the site's process has gone, or FLARE aborts the job, this
+process ends at once, so that the supervisor can start another: all that matters is in the coordinator's file.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.25
 """Seconds between looks at whether the job is over."""
-ASK = 2.0
+ASK = 1.0
 """Seconds between questions to the site whether it is there."""
 SILENCE = 60.0
 """Seconds after which a site that does not answer counts as gone; one whose connection is closed does at once."""
@@ -78,8 +79,10 @@ class SiteController(Controller):
             if reached:
                 self.seen = time.monotonic()
             elif (met and reached is False) or time.monotonic() - self.seen > SILENCE:
-                self.system_panic(f"The process of site {self.site} has gone.", fl_ctx)
-                return
+                self.logger.warning(f"The process of site {self.site} has gone.")
+                os._exit(1)
+        if abort_signal.triggered:
+            os._exit(1)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:  # noqa: ARG002
         """Close the coordinator's file."""
@@ -109,7 +112,7 @@ class SiteController(Controller):
     def _reached(self, job: str) -> bool | None:
         """Ask the site's process whether it is there: True, False if it has no connection, None without an answer."""
         reply = self.cell.send_request(
-            channel=CHANNEL, topic=ALIVE, target=f"{self.site}.{job}", request=Message(), timeout=ASK, optional=True
+            channel=CHANNEL, topic=ALIVE, target=f"{self.site}.{job}", request=Message(), timeout=2 * ASK, optional=True
         )
         code = reply.get_header(MessageHeaderKey.RETURN_CODE) if reply is not None else ReturnCode.TIMEOUT
         if code == ReturnCode.OK:

@@ -6,6 +6,7 @@ hold values of the site's rows: it goes into the site's own log, and the coordin
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from nvflare.apis.event_type import EventType
@@ -20,7 +21,7 @@ from nvflare.fuel.f3.cellnet.utils import make_reply as make_cell_reply
 from nvflare.fuel.f3.message import Message
 
 from fedvi.errors import FedviError, NotReached
-from fedvi.federation.flare.names import ALIVE, CHANNEL, MESSAGE, SERVER, SITE_FOLDER, TASK
+from fedvi.federation.flare.names import ALIVE, CHANNEL, MESSAGE, SERVER, TASK
 
 PATIENCE = 30.0
 """Seconds to wait for an answer, before the same bytes are sent again."""
@@ -39,18 +40,20 @@ class SiteExecutor(Executor):
         """Do the site's work; return a code and nothing else."""
         if task_name != TASK:
             return make_reply(ReturnCode.TASK_UNKNOWN)
-        folder = Path(fl_ctx.get_engine().get_workspace().get_root_dir()).resolve() / SITE_FOLDER
+        kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir()).resolve()
         try:
-            self._work(folder, fl_ctx, abort_signal)
+            self._work(kit, fl_ctx, abort_signal)
         except FedviError as error:
             self.logger.error(f"The site stopped: {error}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
         except Exception:
             self.logger.exception("The site stopped by a fault.")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+        if abort_signal.triggered:
+            os._exit(0)  # all that matters is on disk, and the next job waits for the ledger
         return make_reply(ReturnCode.OK)
 
-    def _work(self, folder: Path, fl_ctx: FLContext, abort_signal: Signal) -> None:
+    def _work(self, kit: Path, fl_ctx: FLContext, abort_signal: Signal) -> None:
         from fedvi.federation.joining import SiteSettings
         from fedvi.federation.work import work
 
@@ -66,5 +69,5 @@ class SiteExecutor(Executor):
                 raise NotReached(f"The coordinator gave no answer ({code}); the same message is sent again.")
             return bytes(reply.payload)
 
-        client = SiteSettings.load(folder).open()
-        work(client, send, lambda: bool(abort_signal.triggered))
+        with SiteSettings.load(kit).open() as client:
+            work(client, send, lambda: bool(abort_signal.triggered))

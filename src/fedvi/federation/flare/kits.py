@@ -35,11 +35,13 @@ from fedvi.federation.flare.names import (
     ADMIN_FOLDER,
     CA_FOLDER,
     CONTROLLER,
+    COORDINATOR_LAUNCHER,
     EXECUTOR,
     KITS_FOLDER,
     ROLE,
     SERVER_FOLDER,
     SITE_FOLDER,
+    SITE_LAUNCHER,
 )
 from fedvi.federation.project import Project
 
@@ -47,7 +49,7 @@ ORGANISATION = "fedvi"
 CONFIGURATION = "config"
 SCHEME = "tcp"
 YEARS = 10
-SPARE_JOBS = 16
+MANY = 10_000
 SITE_GONE = 60
 """Seconds without a heartbeat after which the server forgets a site's connection."""
 
@@ -140,15 +142,17 @@ class Hardening(Builder):
 def server_resources(resources: dict[str, Any]) -> dict[str, Any]:
     """Return the server's resources: as many jobs as there are sites, no receiver of logs."""
     _keep(resources, {"job_scheduler", "job_manager", "job_store", "process_launcher"})
-    _component(resources, "job_scheduler")["args"] = {"max_jobs": 10_000, "min_schedule_interval": 1.0}
+    _component(resources, "job_scheduler")["args"] = {"max_jobs": MANY, "min_schedule_interval": 1.0}
+    _component(resources, "process_launcher")["path"] = COORDINATOR_LAUNCHER
     resources["class_allow_list"] = [CONTROLLER]
-    resources["servers"][0] |= {"max_num_clients": 10_000, "heart_beat_timeout": SITE_GONE, "admin_timeout": 5.0}
+    resources["servers"][0] |= {"max_num_clients": MANY, "heart_beat_timeout": SITE_GONE, "admin_timeout": 5.0}
     return resources
 
 
 def site_resources(resources: dict[str, Any]) -> dict[str, Any]:
     """Return a site's resources: one class, no streaming of logs."""
     _keep(resources, {"resource_manager", "resource_consumer", "process_launcher"})
+    _component(resources, "process_launcher")["path"] = SITE_LAUNCHER
     resources["class_allow_list"] = [EXECUTOR]
     resources["allow_log_streaming"] = False
     return resources

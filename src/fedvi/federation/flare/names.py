@@ -32,3 +32,7 @@ ROLE = "lead"
 CONTROLLER = "fedvi.federation.flare.controller.SiteController"
 EXECUTOR = "fedvi.federation.flare.executor.SiteExecutor"
 """The only classes that a job may name."""
+
+SITE_LAUNCHER = "fedvi.federation.flare.launcher.SiteLauncher"
+COORDINATOR_LAUNCHER = "fedvi.federation.flare.launcher.CoordinatorLauncher"
+"""How the two halves of a job are started."""

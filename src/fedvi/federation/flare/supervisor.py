@@ -7,8 +7,11 @@ remedy is always the same: end what is left of the job and submit it again.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import logging
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -25,9 +28,9 @@ PERIOD = 1.0
 """Seconds between two calls of `step` that are worth it."""
 CONNECT, COMMAND = 3.0, 5.0
 """Seconds to wait for a session, and for an answer in it."""
-FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
-"""Seconds between two jobs of a site, if the first did not last; doubled from job to job."""
-LASTING = 30.0
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+"""Seconds from the end of a site's job to the next; doubled from job to job that did not last."""
+LASTING = 6.0
 STARTING = 30.0
 """Seconds after which a job that has been accepted and not started counts as dead."""
 
@@ -50,6 +53,7 @@ class Supervisor:
     def __init__(self, folder: Path):
         from fedvi.federation.server import Server
 
+        logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # that the server is away is no news
         self.folder = folder
         self.server = Server.open(folder / DATABASE)
         self.parent: Parent = coordinator_parent(folder)
@@ -61,7 +65,7 @@ class Supervisor:
         """Look once, and do what is missing. Raises nothing: what cannot be done now is tried at the next step."""
         try:
             self.parent.ensure()
-            if self.parent.alive():
+            if self.parent.alive() and (self.session is not None or self._listens()):
                 self._oversee(self._connect())
         except Exception as error:
             logger.info("The server cannot be reached now: %s", error)
@@ -73,11 +77,25 @@ class Supervisor:
         self.parent.stop()
         self.server.close()
 
+    def _listens(self) -> bool:
+        """Tell whether the server takes connections: asking FLARE would take seconds."""
+        project = self.server.project
+        try:
+            socket.create_connection((project.host, project.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
     def _connect(self) -> Session:
         if self.session is None:
-            self.session = new_secure_session(
-                ADMIN, str(self.folder / ADMIN_FOLDER), timeout=CONNECT, command_timeout=COMMAND, auto_login_max_tries=1
-            )
+            with contextlib.redirect_stdout(io.StringIO()):  # it tells people that it connects
+                self.session = new_secure_session(
+                    ADMIN,
+                    str(self.folder / ADMIN_FOLDER),
+                    timeout=CONNECT,
+                    command_timeout=COMMAND,
+                    auto_login_max_tries=1,
+                )
         return self.session
 
     def _disconnect(self) -> None:
@@ -94,7 +112,7 @@ class Supervisor:
         self.connected = tuple(sorted(client.name for client in system.client_info))
         running = {job.job_id for job in system.job_info}
         jobs = session.list_jobs(detailed=True)
-        for site in self.server.project.sites:
+        for site in self.server.names:
             turn = self.turns.setdefault(site, Turn())
             self._tidy(session, turn, [job for job in jobs if job["name"] == job_name(site)], running)
             if not turn.job and site in self.connected and not self.server.finished(site):
@@ -106,9 +124,8 @@ class Supervisor:
         live = ""
         for job in jobs:
             number, status = job["job_id"], job["status"]
-            if (number in running and not live) or (
-                status in WAITING and not live and (number != turn.job or now - turn.since < STARTING)
-            ):
+            starting = status in WAITING and (number != turn.job or now - turn.since < STARTING)
+            if not live and (number in running or starting):
                 live = number
             else:
                 self._delete(session, number, status)

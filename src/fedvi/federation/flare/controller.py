@@ -26,7 +26,7 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 
-from fedvi.federation.flare.names import ALIVE, CHANNEL, DATABASE, MESSAGE, TASK
+from fedvi.federation.flare.names import CHANNEL, DATABASE, MESSAGE, RUNS, TASK, YES
 
 if TYPE_CHECKING:
     from fedvi.federation.server import Server
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 LOOK = 0.25
 """Seconds between looks at whether the job is over."""
 ASK = 1.0
-"""Seconds between questions to the site whether it is there."""
+"""Seconds between questions to the site whether its process runs."""
+PATIENCE = 15.0
+"""Seconds that the site's process has to be started; later, one that does not run has gone."""
 SILENCE = 60.0
-"""Seconds after which a site that does not answer counts as gone; one whose connection is closed does at once."""
+"""Seconds after which a site that does not answer counts as gone."""
 
 
 class SiteController(Controller):
@@ -63,22 +65,21 @@ class SiteController(Controller):
         """Give the site its task, and wait until it is done, finished, gone, or the job is aborted."""
         task = Task(TASK, data=Shareable())
         self.send(task, fl_ctx=fl_ctx, targets=[self.site])
-        asked = self.seen = time.monotonic()
-        met = False
+        began = asked = self.seen = time.monotonic()
+        ran = False
         while not (abort_signal.triggered or self.finished.is_set() or task.completion_status is not None):
             time.sleep(LOOK)
-            now = time.monotonic()
-            if now - asked < ASK:
+            if time.monotonic() - asked < ASK:
                 continue
-            asked = now
+            asked = time.monotonic()
             assert self.server is not None
             if self.server.finished(self.site):
                 break
-            reached = self._reached(fl_ctx.get_job_id())
-            met = met or reached is True
-            if reached:
+            runs = self._runs(fl_ctx.get_job_id())
+            ran = ran or runs is True
+            if runs:
                 self.seen = time.monotonic()
-            elif (met and reached is False) or time.monotonic() - self.seen > SILENCE:
+            elif (runs is False and (ran or asked - began > PATIENCE)) or asked - self.seen > SILENCE:
                 self.logger.warning(f"The process of site {self.site} has gone.")
                 os._exit(1)
         if abort_signal.triggered:
@@ -109,12 +110,10 @@ class SiteController(Controller):
         client = self.clients().get(request.get_header(CellMessageAuthHeaderKey.TOKEN))
         return None if client is None else str(client.name)
 
-    def _reached(self, job: str) -> bool | None:
-        """Ask the site's process whether it is there: True, False if it has no connection, None without an answer."""
-        reply = self.cell.send_request(
-            channel=CHANNEL, topic=ALIVE, target=f"{self.site}.{job}", request=Message(), timeout=2 * ASK, optional=True
-        )
-        code = reply.get_header(MessageHeaderKey.RETURN_CODE) if reply is not None else ReturnCode.TIMEOUT
-        if code == ReturnCode.OK:
-            return True
-        return None if code == ReturnCode.TIMEOUT else False
+    def _runs(self, job: str) -> bool | None:
+        """Ask the site's long-lived process whether that of this job runs; None if there is no answer."""
+        question = Message(payload=job.encode())
+        reply = self.cell.send_request(CHANNEL, RUNS, self.site, question, timeout=5 * ASK, optional=True)
+        if reply is None or reply.get_header(MessageHeaderKey.RETURN_CODE) != ReturnCode.OK:
+            return None
+        return bytes(reply.payload or b"") == YES

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -17,11 +16,10 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellCode
-from nvflare.fuel.f3.cellnet.utils import make_reply as make_cell_reply
 from nvflare.fuel.f3.message import Message
 
 from fedvi.errors import FedviError, NotReached
-from fedvi.federation.flare.names import ALIVE, CHANNEL, MESSAGE, SERVER, TASK
+from fedvi.federation.flare.names import CHANNEL, MESSAGE, SERVER, TASK
 
 PATIENCE = 30.0
 """Seconds to wait for an answer, before the same bytes are sent again."""
@@ -29,12 +27,6 @@ PATIENCE = 30.0
 
 class SiteExecutor(Executor):
     """Works for one site."""
-
-    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Be ready to say that this process is there."""
-        if event_type == EventType.START_RUN:
-            cell = fl_ctx.get_engine().get_cell().core_cell
-            cell.register_request_cb(CHANNEL, ALIVE, lambda _request: make_cell_reply(CellCode.OK))
 
     def execute(self, task_name: str, _shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Do the site's work; return a code and nothing else."""

@@ -18,11 +18,16 @@ import threading
 from typing import Any
 
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_constant import FLContextKey, JobConstants
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobHandleSpec, JobLauncherSpec, JobReturnCode, add_launcher
 from nvflare.app_common.job_launcher.process_launcher import JOB_RETURN_CODE_MAPPING
+from nvflare.fuel.f3.cellnet.defs import ReturnCode
+from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.message import Message
 from nvflare.utils.job_launcher_utils import generate_client_command, generate_server_command, get_credential_env
+
+from fedvi.federation.flare.names import CHANNEL, NO, RUNS, YES
 
 SITE_MODULES = [
     "nvflare.private.fed.app.client.worker_process",
@@ -45,6 +50,7 @@ class Launcher(JobLauncherSpec):
     def __init__(self) -> None:
         super().__init__()
         self.context = multiprocessing.get_context("forkserver")
+        self.handles: dict[str, Handle] = {}
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Prepare the process to be forked when FLARE starts; offer to launch jobs."""
@@ -54,13 +60,15 @@ class Launcher(JobLauncherSpec):
         elif event_type == EventType.BEFORE_JOB_LAUNCH:
             add_launcher(self, fl_ctx)
 
-    def launch_job(self, _job_meta: dict[str, Any], fl_ctx: FLContext) -> JobHandleSpec:
+    def launch_job(self, job_meta: dict[str, Any], fl_ctx: FLContext) -> JobHandleSpec:
         """Start the process of a job."""
+        self.handles = {job: handle for job, handle in self.handles.items() if not handle.ended.is_set()}
         words = shlex.split(self.command(fl_ctx))
         environment = os.environ | get_credential_env(fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS) or {})
         process = self.context.Process(target=run, args=(words[words.index("-m") + 1 :], environment), daemon=True)
         process.start()
-        return Handle(process)
+        handle = self.handles[job_meta[JobConstants.JOB_ID]] = Handle(process)
+        return handle
 
     def command(self, fl_ctx: FLContext) -> str:
         """Return the command line that FLARE would run."""
@@ -68,9 +76,20 @@ class Launcher(JobLauncherSpec):
 
 
 class SiteLauncher(Launcher):
-    """Starts a site's half of a job."""
+    """Starts a site's half of a job, and tells the coordinator's half whether it runs."""
 
     modules = SITE_MODULES
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Also listen to the coordinator's question."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == EventType.SYSTEM_START:
+            fl_ctx.get_engine().get_cell().core_cell.register_request_cb(CHANNEL, RUNS, self.runs)
+
+    def runs(self, request: Message) -> Message:
+        """Answer whether the process of a job runs here."""
+        handle = self.handles.get(str(bytes(request.payload or b""), "ascii", "replace"))
+        return make_reply(ReturnCode.OK, body=YES if handle is not None and not handle.ended.is_set() else NO)
 
     def command(self, fl_ctx: FLContext) -> str:
         """Return the command line that FLARE would run."""

@@ -155,6 +155,7 @@ def site_resources(resources: dict[str, Any]) -> dict[str, Any]:
     _component(resources, "process_launcher")["path"] = SITE_LAUNCHER
     resources["class_allow_list"] = [EXECUTOR]
     resources["allow_log_streaming"] = False
+    resources["client"]["client_register_interval"] = 0.5
     return resources
 
 

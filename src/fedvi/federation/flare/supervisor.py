@@ -28,8 +28,8 @@ PERIOD = 1.0
 """Seconds between two calls of `step` that are worth it."""
 CONNECT, COMMAND = 3.0, 5.0
 """Seconds to wait for a session, and for an answer in it."""
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds from the end of a site's job to the next; doubled from job to job that did not last."""
+FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
+"""Seconds from the end of a site's job to the next, if it did not last; doubled from one such job to the next."""
 LASTING = 6.0
 STARTING = 30.0
 """Seconds after which a job that has been accepted and not started counts as dead."""
@@ -44,7 +44,7 @@ class Turn:
 
     job: str = ""
     since: float = float("-inf")
-    wait: float = FIRST_WAIT
+    wait: float = 0.0
 
 
 class Supervisor:
@@ -133,7 +133,7 @@ class Supervisor:
             if turn.job:
                 logger.info("The job %s has ended.", turn.job)
                 lasted = now - turn.since
-                turn.wait = FIRST_WAIT if lasted > LASTING else min(2 * turn.wait, LONGEST_WAIT)
+                turn.wait = 0.0 if lasted > LASTING else min(max(2 * turn.wait, FIRST_WAIT), LONGEST_WAIT)
             turn.job, turn.since = live, now
 
     def _delete(self, session: Session, number: str, status: str) -> None:

@@ -67,7 +67,7 @@ SCHEMA = """
 CREATE TABLE site (
     federation TEXT NOT NULL, ledger TEXT NOT NULL, wanted TEXT NOT NULL, said TEXT NOT NULL, releases INTEGER NOT NULL,
     state BLOB, before BLOB, pending BLOB, width INTEGER NOT NULL, version INTEGER NOT NULL, heard REAL,
-    stop TEXT NOT NULL, note TEXT NOT NULL, failed TEXT NOT NULL
+    stop TEXT NOT NULL, note TEXT NOT NULL, failed TEXT NOT NULL, latency REAL
 ) STRICT
 """
 
@@ -165,8 +165,8 @@ class Client(Closing):
             return self._poll(site, SPENT)
         return self._update(site)
 
-    def receive(self, data: bytes) -> None:
-        """Take the answer to the last request.
+    def receive(self, data: bytes, seconds: float) -> None:
+        """Take the answer to the last request, which came after so many seconds.
 
         Raises `NotReached` if it is none, and `SiteRefused` if the coordinator and this site do not agree.
         """
@@ -194,6 +194,7 @@ class Client(Closing):
                 heard=time.time(),
                 stop=answer.stop,
                 note="",
+                latency=seconds if site["latency"] is None else 0.9 * site["latency"] + 0.1 * seconds,
             )
 
     @property
@@ -333,7 +334,7 @@ def want(path: Path, wanted: str) -> None:
 
 def _make(path: Path, federation: str, ledger: str) -> Database:
     database = Database.create(path, SCHEMA)
-    values = (federation, ledger, WORKING, "", 0, None, None, None, 0, 0, None, "", "", "")
+    values = (federation, ledger, WORKING, "", 0, None, None, None, 0, 0, None, "", "", "", None)
     with database.transaction():
         database.execute(f"INSERT INTO site VALUES ({', '.join('?' * len(values))})", values)
     return database

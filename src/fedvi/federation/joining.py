@@ -70,6 +70,10 @@ class SiteSettings:
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
             raise InputError(f"Cannot use {path}: {error}. Join again with fedvi site join.") from None
 
+    def accepting(self, words: tuple[str, ...]) -> SiteSettings:
+        """Return the settings with other words accepted."""
+        return dataclasses.replace(self, accept=words)
+
     def save(self) -> None:
         """Write the file, for the site's eyes only."""
         import tomli_w

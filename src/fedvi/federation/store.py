@@ -146,6 +146,15 @@ class Store(Closing):
             found.append({**kept, **said})
         return found
 
+    def sequence(self, name: str) -> int:
+        """Return the number of a site's last release that was applied."""
+        return int(self._site(name)["sequence"])
+
+    def applied(self) -> list[tuple[str, int, str]]:
+        """Return site, number and digest of all updates applied, in their order."""
+        rows = self._database.execute("SELECT site, sequence, digest FROM applied ORDER BY version")
+        return [tuple(row) for row in rows]
+
     def updates(self, most: int = 2000) -> list[tuple[int, float, str, float]]:
         """Return version, time, site and change of the updates applied, thinned to about so many; the last is there."""
         every = max(math.ceil(self.version / most), 1)

@@ -29,7 +29,9 @@ def work(
     patience = SHORTEST
     while not stopped() and (request := client.request()) is not None:
         try:
-            client.receive(send(request))
+            sent = time.monotonic()
+            answer = send(request)
+            client.receive(answer, time.monotonic() - sent)
         except NotReached:
             sleep(patience * random.uniform(0.5, 1.0))  # so that not all sites come back at once
             patience = min(2 * patience, LONGEST)

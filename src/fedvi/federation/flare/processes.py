@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -110,13 +111,8 @@ class Parent:
             self.process = None
 
     def processes(self) -> list[psutil.Process]:
-        """Return FLARE's processes in this folder, parent and jobs, whoever started them."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):  # gone, or somebody else's
-                if process.environ().get(MARK) == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        """Return all processes that work in this folder, whoever started them."""
+        return [found.process for found in find(self.folder)]
 
     def _end_all(self) -> None:
         """End all processes in this folder, and look again until there are none: a dying parent may start a job."""
@@ -131,6 +127,31 @@ class Parent:
                 with contextlib.suppress(subprocess.TimeoutExpired):  # or it stays, a zombie that others take for alive
                     self.process.wait(GRACE)
             psutil.wait_procs(found, timeout=GRACE)
+
+
+class Found(NamedTuple):
+    """A process at work in a folder. generation: 0 for the parent, 2 for a job; what is forked for jobs is between."""
+
+    folder: Path
+    generation: int
+    process: psutil.Process
+
+
+def find(folder: Path) -> list[Found]:
+    """Return the processes at work in a folder or below it."""
+    marked = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # gone, or somebody else's
+            place = process.environ().get(MARK)
+            if place and Path(place).is_relative_to(folder.resolve()) and process.status() != psutil.STATUS_ZOMBIE:
+                marked[process.pid] = (Path(place), process.ppid(), process)
+    found = []
+    for place, above, process in marked.values():
+        generation = 0
+        while above in marked:
+            generation, above = generation + 1, marked[above][1]
+        found.append(Found(place, generation, process))
+    return found
 
 
 def coordinator_parent(folder: Path) -> Parent:

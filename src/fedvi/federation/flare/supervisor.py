@@ -7,9 +7,7 @@ remedy is always the same: end what is left of the job and submit it again.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
 import logging
 import socket
 import tempfile
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nvflare.apis.job_def import RunStatus
-from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.flare_api.flare_api import Session
 
 from fedvi.federation.flare.jobs import job_name, write_job
 from fedvi.federation.flare.names import ADMIN, ADMIN_FOLDER, DATABASE
@@ -88,14 +86,16 @@ class Supervisor:
 
     def _connect(self) -> Session:
         if self.session is None:
-            with contextlib.redirect_stdout(io.StringIO()):  # it tells people that it connects
-                self.session = new_secure_session(
-                    ADMIN,
-                    str(self.folder / ADMIN_FOLDER),
-                    timeout=CONNECT,
-                    command_timeout=COMMAND,
-                    auto_login_max_tries=1,
-                )
+            session = Session(ADMIN, str(self.folder / ADMIN_FOLDER))
+            session.api._print_hci = logger.debug  # it would print that it connects
+            session.api.auto_login_max_tries = 1
+            try:
+                session.set_timeout(COMMAND)
+                session.try_connect(CONNECT)
+            except BaseException:
+                session.close()
+                raise
+            self.session = session
         return self.session
 
     def _disconnect(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import shutil
@@ -40,6 +41,10 @@ from fedvi.federation.server import Server
 
 LIMIT = 200.0
 """Seconds that a federation of these tests may take, on a machine that does other things too."""
+
+
+LEAKS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""FLARE's session does not close the sockets of connections that were refused."""
 
 
 def free_port() -> int:
@@ -238,27 +243,33 @@ def test_parent_that_dies_at_once_is_started_less_and_less_often(tmp_path: Path)
 
 
 @contextlib.contextmanager
-def ended(*parents: Parent) -> Iterator[None]:
+def ended(*parents: Parent | Supervisor) -> Iterator[None]:
     """End parents and all that they started, whatever happens."""
     try:
         yield
     finally:
         for parent in parents:
             parent.stop()
+        gc.collect()  # what FLARE leaks comes to light here, and not in another test
 
 
-def greets(port: int, context: ssl.SSLContext | None) -> bool:
-    """Tell whether the server takes a connection for more than a moment."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+def takes(port: int, context: ssl.SSLContext | None) -> bool:
+    """Tell whether the server leaves a connection open for more than a moment."""
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
         try:
-            connection = plain if context is None else context.wrap_socket(plain)
-            connection.settimeout(3)
-            connection.sendall(b"\0" * 64)  # refusals of certificates come after the client's part
-            return connection.recv(1) != b""
+            if context is None:
+                connection.sendall(b"no greeting of TLS " * 4)
+            else:
+                connection = stack.enter_context(context.wrap_socket(connection))
+            connection.settimeout(2)
+            while connection.recv(1024):  # a refused certificate is said after the client's part of the greeting
+                pass
         except TimeoutError:
             return True
         except (ssl.SSLError, ConnectionError):
-            return False
+            pass
+    return False
 
 
 def trusting(kit: Path | None = None) -> ssl.SSLContext:
@@ -270,6 +281,7 @@ def trusting(kit: Path | None = None) -> ssl.SSLContext:
 
 
 @pytest.mark.slow
+@LEAKS
 def test_strangers_get_nowhere(folder: Path, project: Project, tmp_path: Path) -> None:
     make_kits(project, tmp_path / "foreign")
     impostor = tmp_path / "impostor"  # has south's certificate, and says that it is north
@@ -283,16 +295,17 @@ def test_strangers_get_nowhere(folder: Path, project: Project, tmp_path: Path) -
         supervisor.step()
         return supervisor.connected
 
-    with ended(supervisor, honest, stranger):  # type: ignore[arg-type]
+    with ended(supervisor, honest, stranger):
         stranger.ensure()
-        wait_for(supervisor._listens if supervisor.step() is None else bool)
-        assert greets(project.port, trusting(folder / "kits" / "north"))
-        assert not greets(project.port, None)
-        assert not greets(project.port, trusting())
-        assert not greets(project.port, trusting(tmp_path / "foreign" / "kits" / "north"))
+        supervisor.step()
+        wait_for(supervisor._listens)
+        assert takes(project.port, trusting(folder / "kits" / "north"))
+        assert not takes(project.port, None)
+        assert not takes(project.port, trusting())
+        assert not takes(project.port, trusting(tmp_path / "foreign" / "kits" / "north"))
         honest.ensure()
         wait_for(connected)
-        wait_for(lambda: "north" in stranger.log.read_text() or not stranger.alive())
+        wait_for(lambda: "authenticated as 'south' but claimed endpoint 'north'" in supervisor.parent.log.read_text())
         for _ in range(3):
             assert connected() == ("south",)
         with Server.open(folder / "coordinator.db") as server:
@@ -300,6 +313,7 @@ def test_strangers_get_nowhere(folder: Path, project: Project, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@LEAKS
 def test_sites_finish_though_one_of_every_kind_of_process_is_killed(folder: Path, tmp_path: Path) -> None:
     kits = [folder / "kits" / site for site in ("north", "south")]
     for number, kit in enumerate(kits):
@@ -307,7 +321,7 @@ def test_sites_finish_though_one_of_every_kind_of_process_is_killed(folder: Path
     supervisor, parents = Supervisor(folder), [site_parent(kit) for kit in kits]
     killed: set[int] = set()
     deadline = time.monotonic() + LIMIT
-    with ended(supervisor, *parents), Server.open(folder / "coordinator.db") as server:  # type: ignore[arg-type]
+    with ended(supervisor, *parents), Server.open(folder / "coordinator.db") as server:
         while not server.over:
             assert time.monotonic() < deadline, [site["state"] for site in server.sites()]
             for parent in parents:

@@ -34,11 +34,16 @@ SITE_MODULES = [
     "fedvi.federation.flare.executor",
     "fedvi.federation.joining",
     "fedvi.federation.work",
+    "dp_accounting.pld.pld_privacy_accountant",
+    "dp_accounting.rdp.rdp_privacy_accountant",
+    "randomgen",
+    "safetensors.numpy",
 ]
 COORDINATOR_MODULES = [
     "nvflare.private.fed.app.server.runner_process",
     "fedvi.federation.flare.controller",
     "fedvi.federation.server",
+    "safetensors.numpy",
 ]
 
 

@@ -72,7 +72,8 @@ class Parent:
             for path in self.folder.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         cache_compilations()
-        environment = os.environ | {MARK: str(self.folder), "PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2"}
+        alone = {"OPENBLAS_NUM_THREADS": "1"}  # no threads in the process that is forked
+        environment = alone | os.environ | {MARK: str(self.folder), "PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2"}
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 self.command,

@@ -93,6 +93,7 @@ def test_site_takes_one_class_and_nothing_else_from_its_coordinator(folder: Path
         allowed = {(role, right) for role, rights in permissions.items() for right in rights if rights[right] != "none"}
         assert allowed == {("lead", "submit_job")}  # what it may submit, the list of classes says
         assert content(kit / "startup" / "fed_client.json")["require_signed_jobs"] is True
+        assert not [path for path in kit.rglob("*") if path.suffix in {".sh", ".txt", ".py"}]
 
 
 def test_server_runs_a_job_per_site_and_keeps_its_files_to_itself(folder: Path, project: Project) -> None:
@@ -138,6 +139,14 @@ def test_late_site_gets_a_kit_of_the_same_authority(folder: Path, project: Proje
         add_site(larger, folder, "east")
     with pytest.raises(InputError, match="a federation was made there"):
         make_kits(project, folder)
+
+
+def test_supervisor_reaches_a_server_with_a_public_name_on_its_own_machine(tmp_path: Path) -> None:
+    make_kits(small_federation.project(host="federation.example.org"), tmp_path)
+    admin = content(tmp_path / "admin" / "startup" / "fed_admin.json")["admin"]
+    assert (admin["host"], admin["server_identity"]) == ("localhost", "federation.example.org")
+    site = content(tmp_path / "kits" / "north" / "startup" / "fed_client.json")["servers"][0]
+    assert site["service"]["target"].startswith("federation.example.org:")
 
 
 def test_job_is_configuration_for_one_site(tmp_path: Path) -> None:
@@ -333,7 +342,8 @@ def test_sites_finish_though_one_of_every_kind_of_process_is_killed(folder: Path
         assert len(killed) == 4
         assert server.verify() < 1e-5
         applied = [(site, number) for site, number, _ in server.applied()]
-        assert len(set(applied)) == len(applied) == 2 * 150
+        assert len(set(applied)) == len(applied)
+        assert 2 * 150 - 2 <= len(applied) <= 2 * 150  # each killed site may have paid for an update that it never made
         for kit in kits:
             with Database.open(kit / "fedvi" / "site.db") as database:
                 assert int(read_site(database)["releases"]) == server.sequence(kit.name)

@@ -19,6 +19,7 @@ from nvflare.apis.job_def import RunStatus
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedvi.federation.flare.jobs import job_name, write_job
+from fedvi.federation.flare.kits import near_host
 from fedvi.federation.flare.names import ADMIN, ADMIN_FOLDER, DATABASE
 from fedvi.federation.flare.processes import Parent, coordinator_parent
 
@@ -79,7 +80,7 @@ class Supervisor:
         """Tell whether the server takes connections: asking FLARE would take seconds."""
         project = self.server.project
         try:
-            socket.create_connection((project.host, project.port), timeout=1).close()
+            socket.create_connection((near_host(project.host), project.port), timeout=1).close()
         except OSError:
             return False
         return True

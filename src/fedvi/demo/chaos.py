@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     import psutil
 
 KINDS = {
-    "site's job": "worker_process",
-    "site's parent": "client_train",
-    "coordinator's job": "runner_process",
-    "coordinator's parent": "server_train",
+    "site's job": (False, 2),
+    "site's parent": (False, 0),
+    "coordinator's job": (True, 2),
+    "coordinator's parent": (True, 0),
 }
-"""What is killed, and the last part of the module that such a process runs."""
+"""What is killed: whether it is the coordinator's, and of which generation."""
 
 
 class Chaos:
@@ -27,7 +27,7 @@ class Chaos:
     """
 
     def __init__(self, folder: Path, seed: int):
-        self._folder, self._random = str(folder), random.Random(seed)
+        self._folder, self._random = folder, random.Random(seed)
         self.kills: Counter[str] = Counter()
 
     def strike(self) -> str:
@@ -35,7 +35,7 @@ class Chaos:
         import psutil
 
         kind = self._random.choice(list(KINDS))
-        victims = self._processes(KINDS[kind])
+        victims = self._processes(*KINDS[kind])
         if not victims:
             return ""
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -43,12 +43,13 @@ class Chaos:
             self.kills[kind] += 1
         return kind
 
-    def _processes(self, module: str) -> list[psutil.Process]:
-        import psutil
+    def _processes(self, coordinator: bool, generation: int) -> list[psutil.Process]:
+        from fedvi.federation.flare.names import SERVER_FOLDER
+        from fedvi.federation.flare.processes import find
 
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            if any(word.endswith(module) for word in words) and any(self._folder in word for word in words):
-                found.append(process)
-        return sorted(found, key=lambda process: process.pid)
+        victims = (
+            found.process
+            for found in find(self._folder)
+            if (found.folder.name == SERVER_FOLDER) == coordinator and found.generation == generation
+        )
+        return sorted(victims, key=lambda process: process.pid)

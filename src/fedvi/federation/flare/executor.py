@@ -6,9 +6,9 @@ hold values of the site's rows: it goes into the site's own log, and the coordin
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -16,11 +16,10 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellCode
-from nvflare.fuel.f3.cellnet.utils import make_reply as make_cell_reply
 from nvflare.fuel.f3.message import Message
 
 from fedvi.errors import FedviError, NotReached
-from fedvi.federation.flare.names import ALIVE, CHANNEL, MESSAGE, SERVER, TASK
+from fedvi.federation.flare.names import CHANNEL, MESSAGE, SERVER, TASK
 
 PATIENCE = 30.0
 """Seconds to wait for an answer, before the same bytes are sent again."""
@@ -29,28 +28,24 @@ PATIENCE = 30.0
 class SiteExecutor(Executor):
     """Works for one site."""
 
-    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Be ready to say that this process is there."""
-        if event_type == EventType.START_RUN:
-            cell = fl_ctx.get_engine().get_cell().core_cell
-            cell.register_request_cb(CHANNEL, ALIVE, lambda _request: make_cell_reply(CellCode.OK))
-
     def execute(self, task_name: str, _shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Do the site's work; return a code and nothing else."""
         if task_name != TASK:
             return make_reply(ReturnCode.TASK_UNKNOWN)
-        folder = Path(fl_ctx.get_engine().get_workspace().get_root_dir()).resolve()
+        kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir()).resolve()
         try:
-            self._work(folder, fl_ctx, abort_signal)
+            self._work(kit, fl_ctx, abort_signal)
         except FedviError as error:
             self.logger.error(f"The site stopped: {error}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
         except Exception:
             self.logger.exception("The site stopped by a fault.")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+        if abort_signal.triggered:
+            os._exit(0)  # all that matters is on disk, and the next job waits for the ledger
         return make_reply(ReturnCode.OK)
 
-    def _work(self, folder: Path, fl_ctx: FLContext, abort_signal: Signal) -> None:
+    def _work(self, kit: Path, fl_ctx: FLContext, abort_signal: Signal) -> None:
         from fedvi.federation.joining import SiteSettings
         from fedvi.federation.work import work
 
@@ -66,5 +61,5 @@ class SiteExecutor(Executor):
                 raise NotReached(f"The coordinator gave no answer ({code}); the same message is sent again.")
             return bytes(reply.payload)
 
-        client = SiteSettings.load(folder).open()
-        work(client, send, lambda: bool(abort_signal.triggered))
+        with SiteSettings.load(kit).open() as client:
+            work(client, send, lambda: bool(abort_signal.triggered))

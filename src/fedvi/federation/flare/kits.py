@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,13 @@ from fedvi.federation.flare.names import (
     ADMIN_FOLDER,
     CA_FOLDER,
     CONTROLLER,
+    COORDINATOR_LAUNCHER,
     EXECUTOR,
     KITS_FOLDER,
     ROLE,
     SERVER_FOLDER,
     SITE_FOLDER,
+    SITE_LAUNCHER,
 )
 from fedvi.federation.project import Project
 
@@ -47,7 +49,7 @@ ORGANISATION = "fedvi"
 CONFIGURATION = "config"
 SCHEME = "tcp"
 YEARS = 10
-SPARE_JOBS = 16
+MANY = 10_000
 SITE_GONE = 60
 """Seconds without a heartbeat after which the server forgets a site's connection."""
 
@@ -131,34 +133,70 @@ class Hardening(Builder):
     """Takes out of the kits what FLARE allows by default and we do not need."""
 
     def build(self, project: FlareProject, ctx: ProvisionContext) -> None:
-        """Rewrite the local policies of the server and the sites."""
+        """Rewrite the local policies of the server and the sites, and what the supervisor connects to."""
         _secure(Path(ctx.get_local_dir(project.get_server())), AT_SERVER, server_resources)
         for site in project.get_clients():
             _secure(Path(ctx.get_local_dir(site)), AT_SITE, site_resources)
+        for user in project.get_admins():
+            path = Path(ctx.get_kit_dir(user)) / "fed_admin.json"
+            settings = json.loads(path.read_text(encoding="utf-8"))
+            settings["admin"]["host"] = near_host(project.get_server().name)
+            path.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+
+    def finalize(self, project: FlareProject, ctx: ProvisionContext) -> None:
+        """Leave out what would start FLARE without us, and what speaks of it."""
+        for party in project.get_all_participants():
+            for pattern in ("startup/*.sh", "startup/*.ipynb", "**/readme.txt", "local/*.sample"):
+                for path in Path(ctx.get_ws_dir(party)).glob(pattern):
+                    path.unlink()
+
+
+def near_host(host: str) -> str:
+    """Return where the coordinator's own machine reaches its server: a public name may lead around a firewall.
+
+    >>> near_host("federation.example.org"), near_host("127.0.0.1")
+    ('localhost', '127.0.0.1')
+    """
+    return host if host.startswith("127.") else "localhost"
 
 
 def server_resources(resources: dict[str, Any]) -> dict[str, Any]:
     """Return the server's resources: as many jobs as there are sites, no receiver of logs."""
     _keep(resources, {"job_scheduler", "job_manager", "job_store", "process_launcher"})
-    _component(resources, "job_scheduler")["args"] = {"max_jobs": 10_000, "min_schedule_interval": 1.0}
+    _component(resources, "job_scheduler")["args"] = {"max_jobs": MANY, "min_schedule_interval": 1.0}
+    _component(resources, "process_launcher")["path"] = COORDINATOR_LAUNCHER
     resources["class_allow_list"] = [CONTROLLER]
-    resources["servers"][0] |= {"max_num_clients": 10_000, "heart_beat_timeout": SITE_GONE, "admin_timeout": 5.0}
+    resources["servers"][0] |= {"max_num_clients": MANY, "heart_beat_timeout": SITE_GONE, "admin_timeout": 5.0}
     return resources
 
 
 def site_resources(resources: dict[str, Any]) -> dict[str, Any]:
     """Return a site's resources: one class, no streaming of logs."""
     _keep(resources, {"resource_manager", "resource_consumer", "process_launcher"})
+    _component(resources, "process_launcher")["path"] = SITE_LAUNCHER
     resources["class_allow_list"] = [EXECUTOR]
     resources["allow_log_streaming"] = False
+    resources["client"]["client_register_interval"] = 0.5
     return resources
 
 
-def _secure(local: Path, rights: dict[str, str], change: Any) -> None:
+def _secure(local: Path, rights: dict[str, str], change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     path = local / "resources.json.default"
-    path.write_text(json.dumps(change(json.loads(path.read_text())), indent=2), encoding="utf-8")
+    path.write_text(json.dumps(change(json.loads(path.read_text(encoding="utf-8"))), indent=2), encoding="utf-8")
+    path = local / "log_config.json.default"
+    path.write_text(json.dumps(log_settings(json.loads(path.read_text(encoding="utf-8"))), indent=2), encoding="utf-8")
     policy = {"format_version": "1.0", "permissions": dict.fromkeys(ROLES, NOTHING) | {ROLE: rights}}
     (local / "authorization.json.default").write_text(json.dumps(policy, indent=2), encoding="utf-8")
+
+
+def log_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings by which all goes to the output once, not into five files, and trying again is no news."""
+    settings["handlers"] = {"console": settings["handlers"]["consoleHandler"] | {"formatter": "baseFormatter"}}
+    settings["loggers"] = {
+        "root": {"level": "INFO", "handlers": ["console"]},
+        "nvflare.private.fed.authenticator": {"level": "WARNING"},
+    }
+    return settings
 
 
 def _keep(resources: dict[str, Any], names: set[str]) -> None:

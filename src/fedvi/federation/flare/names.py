@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 CHANNEL = "fedvi"
-"""Of our messages between the two processes of a site's job."""
+"""Of our messages between coordinator and site."""
 
-MESSAGE, ALIVE = "message", "alive"
-"""Topics: bytes from the site to the coordinator; a question from the coordinator whether the site is there."""
+MESSAGE, RUNS = "message", "runs"
+"""Topics: bytes from the site to the coordinator; the coordinator's question whether a job's process runs there."""
+
+YES, NO = b"yes", b"no"
+"""Answers to that question."""
 
 TASK = "work"
 """The one task of a job."""
@@ -32,3 +35,7 @@ ROLE = "lead"
 CONTROLLER = "fedvi.federation.flare.controller.SiteController"
 EXECUTOR = "fedvi.federation.flare.executor.SiteExecutor"
 """The only classes that a job may name."""
+
+SITE_LAUNCHER = "fedvi.federation.flare.launcher.SiteLauncher"
+COORDINATOR_LAUNCHER = "fedvi.federation.flare.launcher.CoordinatorLauncher"
+"""How the two halves of a job are started."""

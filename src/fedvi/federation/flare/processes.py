@@ -2,7 +2,7 @@
 
 A parent starts a process per job, in a session of its own: when the parent is killed, they live on for a while, and a
 parent started meanwhile would have rivals. So whatever works in a kit's folder is ended before a parent starts and
-after it stops. Every parent has its own folder, which is how its processes are found, whoever started them.
+after it stops. A variable of the environment, which all of them inherit, says which those are, whoever started them.
 """
 
 from __future__ import annotations
@@ -10,19 +10,27 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
+from fedvi.compiling import cache_compilations
 from fedvi.errors import InputError
 from fedvi.federation.flare.kits import CONFIGURATION, ORGANISATION
 from fedvi.federation.flare.names import SERVER_FOLDER
 
 APPS = "nvflare.private.fed.app."
+MARK = "FEDVI_FLARE_FOLDER"
+"""Variable of the environment of all processes that work in a folder."""
+JOB = "????????-????-????-????-????????????"
+"""Names of folders of jobs."""
+STALE = (JOB, "shutdown.fl", "restart.fl")
 LOG = "parent.log"
 LARGEST_LOG = 20_000_000
 GRACE = 0.5
@@ -38,11 +46,13 @@ class Parent:
     """A long-lived process in a folder: a server's or a site's.
 
     module: of FLARE. arguments: for it, after the folder.
+    leftovers: patterns of what a dead process may leave in the folder, and the next must not find.
     """
 
-    def __init__(self, folder: Path, module: str, arguments: Sequence[str]):
+    def __init__(self, folder: Path, module: str, arguments: Sequence[str], leftovers: Sequence[str]):
         self.folder = folder.resolve()
         self.command = [sys.executable, "-u", "-m", APPS + module, "-m", str(self.folder), *arguments]
+        self.leftovers = leftovers
         self.process: subprocess.Popen[bytes] | None = None
         self.started = 0.0
         self.wait = FIRST_WAIT
@@ -58,9 +68,12 @@ class Parent:
         if self.log.exists() and self.log.stat().st_size > LARGEST_LOG:
             self.log.replace(self.log.with_suffix(".old.log"))
         (self.folder / "transfer").mkdir(exist_ok=True)
-        for leftover in ("shutdown.fl", "restart.fl"):
-            (self.folder / leftover).unlink(missing_ok=True)
-        environment = os.environ | {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2", "GRPC_VERBOSITY": "ERROR"}
+        for pattern in self.leftovers:
+            for path in self.folder.glob(pattern):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        cache_compilations()
+        alone = {"OPENBLAS_NUM_THREADS": "1"}  # no threads in the process that is forked
+        environment = alone | os.environ | {MARK: str(self.folder), "PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2"}
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 self.command,
@@ -99,13 +112,8 @@ class Parent:
             self.process = None
 
     def processes(self) -> list[psutil.Process]:
-        """Return FLARE's processes in this folder, parent and jobs, whoever started them."""
-        found = []
-        for process in psutil.process_iter(["cmdline", "cwd"]):
-            words = process.info["cmdline"] or []
-            if any(word.startswith(APPS) for word in words) and str(self.folder) in words:
-                found.append(process)
-        return found
+        """Return all processes that work in this folder, whoever started them."""
+        return [found.process for found in find(self.folder)]
 
     def _end_all(self) -> None:
         """End all processes in this folder, and look again until there are none: a dying parent may start a job."""
@@ -122,12 +130,39 @@ class Parent:
             psutil.wait_procs(found, timeout=GRACE)
 
 
+class Found(NamedTuple):
+    """A process at work in a folder. generation: 0 for the parent, 2 for a job; what is forked for jobs is between."""
+
+    folder: Path
+    generation: int
+    process: psutil.Process
+
+
+def find(folder: Path) -> list[Found]:
+    """Return the processes at work in a folder or below it."""
+    marked = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # gone, or somebody else's
+            place = process.environ().get(MARK)
+            if place and Path(place).is_relative_to(folder.resolve()) and process.status() != psutil.STATUS_ZOMBIE:
+                marked[process.pid] = (Path(place), process.ppid(), process)
+    found = []
+    for place, above, process in marked.values():
+        generation = 0
+        while above in marked:
+            generation, above = generation + 1, marked[above][1]
+        found.append(Found(place, generation, process))
+    return found
+
+
 def coordinator_parent(folder: Path) -> Parent:
     """Return the process of the coordinator's server, for the folder that has `server/`."""
     server = folder / SERVER_FOLDER
     _place_storage(server)
     settings = ["secure_train=true", f"org={ORGANISATION}", f"config_folder={CONFIGURATION}"]
-    return Parent(server, "server.server_train", ["-s", "fed_server.json", "--set", *settings])
+    return Parent(
+        server, "server.server_train", ["-s", "fed_server.json", "--set", *settings], [*STALE, "jobs", "snapshots"]
+    )
 
 
 def site_parent(kit: Path) -> Parent:
@@ -143,7 +178,7 @@ def site_parent(kit: Path) -> Parent:
         f"config_folder={CONFIGURATION}",
         f"heart_beat_interval={HEARTBEAT}",
     ]
-    return Parent(kit, "client.client_train", ["-s", "fed_client.json", "--set", *settings])
+    return Parent(kit, "client.client_train", ["-s", "fed_client.json", "--set", *settings], STALE)
 
 
 def _place_storage(server: Path) -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import socket
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from nvflare.apis.job_def import RunStatus
-from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.flare_api.flare_api import Session
 
 from fedvi.federation.flare.jobs import job_name, write_job
+from fedvi.federation.flare.kits import near_host
 from fedvi.federation.flare.names import ADMIN, ADMIN_FOLDER, DATABASE
 from fedvi.federation.flare.processes import Parent, coordinator_parent
 
@@ -25,9 +27,9 @@ PERIOD = 1.0
 """Seconds between two calls of `step` that are worth it."""
 CONNECT, COMMAND = 3.0, 5.0
 """Seconds to wait for a session, and for an answer in it."""
-FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
-"""Seconds between two jobs of a site, if the first did not last; doubled from job to job."""
-LASTING = 30.0
+FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
+"""Seconds from the end of a site's job to the next, if it did not last; doubled from one such job to the next."""
+LASTING = 6.0
 STARTING = 30.0
 """Seconds after which a job that has been accepted and not started counts as dead."""
 
@@ -41,7 +43,7 @@ class Turn:
 
     job: str = ""
     since: float = float("-inf")
-    wait: float = FIRST_WAIT
+    wait: float = 0.0
 
 
 class Supervisor:
@@ -50,6 +52,7 @@ class Supervisor:
     def __init__(self, folder: Path):
         from fedvi.federation.server import Server
 
+        logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # that the server is away is no news
         self.folder = folder
         self.server = Server.open(folder / DATABASE)
         self.parent: Parent = coordinator_parent(folder)
@@ -61,7 +64,7 @@ class Supervisor:
         """Look once, and do what is missing. Raises nothing: what cannot be done now is tried at the next step."""
         try:
             self.parent.ensure()
-            if self.parent.alive():
+            if self.parent.alive() and (self.session is not None or self._listens()):
                 self._oversee(self._connect())
         except Exception as error:
             logger.info("The server cannot be reached now: %s", error)
@@ -73,11 +76,27 @@ class Supervisor:
         self.parent.stop()
         self.server.close()
 
+    def _listens(self) -> bool:
+        """Tell whether the server takes connections: asking FLARE would take seconds."""
+        project = self.server.project
+        try:
+            socket.create_connection((near_host(project.host), project.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
     def _connect(self) -> Session:
         if self.session is None:
-            self.session = new_secure_session(
-                ADMIN, str(self.folder / ADMIN_FOLDER), timeout=CONNECT, command_timeout=COMMAND, auto_login_max_tries=1
-            )
+            session = Session(ADMIN, str(self.folder / ADMIN_FOLDER))
+            session.api._print_hci = logger.debug  # it would print that it connects
+            session.api.auto_login_max_tries = 1
+            try:
+                session.set_timeout(COMMAND)
+                session.try_connect(CONNECT)
+            except BaseException:
+                session.close()
+                raise
+            self.session = session
         return self.session
 
     def _disconnect(self) -> None:
@@ -106,9 +125,8 @@ class Supervisor:
         live = ""
         for job in jobs:
             number, status = job["job_id"], job["status"]
-            if (number in running and not live) or (
-                status in WAITING and not live and (number != turn.job or now - turn.since < STARTING)
-            ):
+            starting = status in WAITING and (number != turn.job or now - turn.since < STARTING)
+            if not live and (number in running or starting):
                 live = number
             else:
                 self._delete(session, number, status)
@@ -116,7 +134,7 @@ class Supervisor:
             if turn.job:
                 logger.info("The job %s has ended.", turn.job)
                 lasted = now - turn.since
-                turn.wait = FIRST_WAIT if lasted > LASTING else min(2 * turn.wait, LONGEST_WAIT)
+                turn.wait = 0.0 if lasted > LASTING else min(max(2 * turn.wait, FIRST_WAIT), LONGEST_WAIT)
             turn.job, turn.since = live, now
 
     def _delete(self, session: Session, number: str, status: str) -> None:

@@ -266,12 +266,12 @@ def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]]) -> 
     eventually(lambda: states()["west"]["updates"] >= 1)
     assert "Stopped" in run("federation", "stop", folder)
     released = {name: site["updates"] for name, site in states().items()}
-    run("site", "resume", north)
     start()
     south = join("south")
     eventually(lambda: states()["south"]["updates"] >= 1)
     assert "Left" in run("site", "leave", south)
     assert states()["south"]["state"] == "left"
+    run("site", "resume", north)
     eventually(lambda: states()["north"]["state"] == "finished" and states()["west"]["state"] == "finished")
     eventually(lambda: not (folder / "start.pid").exists())
     assert all(states()[name]["updates"] >= count for name, count in released.items())

@@ -139,10 +139,13 @@ def leave(
     """Leave the federation. What was released stays in the posterior; the ledger stays yours. join comes back."""
     from fedvi.federation.joining import FOLDER, SiteSettings
     from fedvi.federation.running import only_one, running
-    from fedvi.federation.wire import LEFT
+    from fedvi.federation.wire import FINISHED, LEFT
 
     folder = _folder(kit)
     settings = SiteSettings.load(folder)
+    if _site(settings)["said"] == FINISHED:
+        typer.echo("The federation is over for this site: it has said its last.")
+        return
     _want(kit, LEFT, "")
     deadline = time.monotonic() + patience
     if running(folder / FOLDER / PID) is None:

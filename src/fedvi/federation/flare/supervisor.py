@@ -109,10 +109,10 @@ class Supervisor:
             self.session = None
 
     def _oversee(self, session: Session) -> None:
-        system = session.get_system_info()
+        jobs = session.list_jobs(detailed=True)
+        system = session.get_system_info()  # after the list: a job that starts meanwhile must not look like a dead one
         self.connected = tuple(sorted(client.name for client in system.client_info))
         running = {job.job_id for job in system.job_info}
-        jobs = session.list_jobs(detailed=True)
         for site in self.server.names:
             turn = self.turns.setdefault(site, Turn())
             self._tidy(session, turn, [job for job in jobs if job["name"] == job_name(site)], running)

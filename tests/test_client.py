@@ -505,7 +505,7 @@ def test_a_full_disk_at_a_site_costs_one_update_and_the_next_has_the_same_number
     client: Client, server: Server, tmp_path: Path
 ) -> None:
     exchange(client, server)
-    client.note("x" * 2000)  # so that a release needs one page more
+    client._set(note="x" * 2000)  # so that a release needs one page more
     client._set(federation=PROJECT.digest + " " * 1500)
     (pages,) = client._database.execute("PRAGMA page_count")[0]
     client._database.execute(f"PRAGMA max_page_count = {pages}")

@@ -30,11 +30,12 @@ from fedvi.reports import render
 EPSILONS = (0.5, 0.75, 1.0)
 
 
-@pytest.fixture
-def rows(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "rows.npz"
     x, y = pool(logistic_tables([600], 3))
-    np.savez(tmp_path / "rows.npz", x=x, y=y)
-    return tmp_path / "rows.npz"
+    np.savez(path, x=x, y=y)
+    return path
 
 
 def small_config(rows: Path) -> dict[str, Any]:
@@ -66,6 +67,25 @@ def small_config(rows: Path) -> dict[str, Any]:
 def run_here(config: dict[str, Any], path: Path, workers: int = 1) -> Outcome:
     experiment = Experiment.of(config)
     return execute(RunDirectory.create(path, experiment), experiment, workers, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def alone(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """What comes out of the small experiment in one process."""
+    return run_here(small_config(rows), tmp_path_factory.mktemp("alone") / "out")
+
+
+@pytest.fixture(scope="module")
+def together(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """The run directory of the small experiment in two processes, and what comes out."""
+    out = tmp_path_factory.mktemp("together") / "out"
+    return out, run_here(small_config(rows), out, workers=2)
+
+
+@pytest.fixture(scope="module")
+def whole(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """What comes out of the long experiment when nothing happens."""
+    return run_here(long_config(rows), tmp_path_factory.mktemp("whole") / "out")
 
 
 # The paper
@@ -229,9 +249,8 @@ def test_test_rows_of_an_npz_file_are_used_or_held_out(tmp_path: Path) -> None:
 # Runs
 
 
-def test_a_run_is_what_simulate_returns(rows: Path, tmp_path: Path) -> None:
+def test_a_run_is_what_simulate_returns(rows: Path, alone: Outcome) -> None:
     config = small_config(rows)
-    outcome = run_here(config, tmp_path / "out")
     data = build("data", config["data"], "data").load()
     clients = distribute(Iid(4), *data.train)
     algorithm = build("algorithm", config["method"]["private"]["algorithm"], "a")
@@ -248,7 +267,7 @@ def test_a_run_is_what_simulate_returns(rows: Path, tmp_path: Path) -> None:
             max_updates=10,
             test=data.test,
         )
-        run = outcome.results["even"]["private@0.50"]["runs"][seed - 1]
+        run = alone.results["even"]["private@0.50"]["runs"][seed - 1]
         assert run["seed"] == seed
         assert run["acc"] == pytest.approx(100 * truth.history["accuracy"][-1])
         assert run["ll"] == truth.history["log_likelihood"][-1]
@@ -257,10 +276,9 @@ def test_a_run_is_what_simulate_returns(rows: Path, tmp_path: Path) -> None:
         assert run["communications"] == truth.checkpoint.communications
 
 
-def test_the_directory_holds_everything(rows: Path, tmp_path: Path) -> None:
-    config = small_config(rows)
-    outcome = run_here(config, tmp_path / "out", workers=2)
-    assert tomllib.loads((tmp_path / "out" / "config.toml").read_text()) == config
+def test_the_directory_holds_everything(rows: Path, together: tuple[Path, Outcome]) -> None:
+    out, outcome = together
+    assert tomllib.loads((out / "config.toml").read_text()) == small_config(rows)
     assert {(p, m) for p, methods in outcome.results.items() for m in methods} == {
         (p, m) for p in ("even", "skewed") for m in ("pvi", "private@0.50", "private@1.00")
     }
@@ -286,14 +304,13 @@ def test_the_directory_holds_everything(rows: Path, tmp_path: Path) -> None:
     own &= spending["partition"] == "even"
     assert np.all(np.diff(spending["epsilon"][own]) > 0)
     assert spending["epsilon"][own][-1] == outcome.results["even"]["private@0.50"]["runs"][0]["epsilon"]["client 1"]
-    again = read(tmp_path / "out")
+    again = read(out)
     assert again.results == outcome.results
     assert np.array_equal(again.history["log_likelihood"], history["log_likelihood"])
 
 
-def test_processes_change_nothing(rows: Path, tmp_path: Path) -> None:
-    alone, together = (run_here(small_config(rows), tmp_path / f"{n}", workers=n) for n in (1, 2))
-    assert without_times(alone) == without_times(together)
+def test_processes_change_nothing(alone: Outcome, together: tuple[Path, Outcome]) -> None:
+    assert without_times(alone) == without_times(together[1])
 
 
 def without_times(outcome: Outcome) -> Any:
@@ -426,7 +443,9 @@ def wait_for(found: Any, seconds: float = 120) -> None:
 
 
 @pytest.mark.parametrize("to", ["the whole group, as a terminal does", "the parent alone"])
-def test_after_ctrl_c_a_resumed_experiment_ends_as_if_nothing_had_happened(to: str, rows: Path, tmp_path: Path) -> None:
+def test_after_ctrl_c_a_resumed_experiment_ends_as_if_nothing_had_happened(
+    to: str, rows: Path, whole: Outcome, tmp_path: Path
+) -> None:
     config = long_config(rows)
     (tmp_path / "c.toml").write_text(tomli_w.dumps(config))
     out = tmp_path / "cut"
@@ -447,7 +466,6 @@ def test_after_ctrl_c_a_resumed_experiment_ends_as_if_nothing_had_happened(to: s
     process = command("simulate", tmp_path / "c.toml", "--out", out, "--resume", "--workers", 2)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    whole = run_here(config, tmp_path / "whole")
     assert without_times(read(out)) == without_times(whole)
     assert not list((out / "runs").glob("*.checkpoint.npz"))
 

@@ -35,6 +35,7 @@ LAYERS = [
     {"experiments"},
     {"reports"},
     {"bench"},
+    {"demo"},
     {"cli", "__main__"},
 ]
 """Lowest first: a module may import from its own layer and from those below."""

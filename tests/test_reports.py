@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from browsers import chromium
 from fedvi.errors import InputError
 from fedvi.experiments.directory import Outcome
 from fedvi.reports import markdown, merge, render, write_report
@@ -310,17 +309,8 @@ def test_merged_runs_keep_every_method_under_its_directory(outcome: Outcome, tmp
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A real browser, if there is one."""
-    from playwright import sync_api
-
-    found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
-    assert found or "CI" not in os.environ, "Continuous integration must install Chromium."
-    if not found:
-        pytest.skip("No browser found: install Chromium to run this test.")
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found[0], args=["--no-sandbox"])
+    with chromium() as running:
         yield running
-        running.close()
 
 
 def open_page(browser: Any, report: Path, complaints: list[str], **settings: Any) -> Page:

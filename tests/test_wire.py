@@ -37,7 +37,12 @@ whole = st.integers(0, 2**31 - 1)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 events = st.dictionaries(texts, finite | st.integers(-(2**70), 2**70) | texts, max_size=16)
 declared = st.builds(
-    Declared, st.integers(0, 2**53 - 1), finite, finite, finite, st.lists(events, max_size=4).map(tuple)
+    Declared,
+    st.integers(0, 2**53 - 1),
+    st.floats(0, 1e300),
+    st.floats(1e-6, 1e6),
+    st.floats(1e-300, 0.999),
+    st.lists(events, max_size=4).map(tuple),
 )
 requests = st.builds(
     Request,
@@ -262,6 +267,11 @@ def test_a_header_of_an_answer_has_exactly_its_fields_and_types(text: str) -> No
         {"epsilon": False},
         {"epsilon": 10**400},
         {"epsilon": None},
+        {"epsilon": -0.1},
+        {"epsilon_max": 0},
+        {"epsilon_max": 1e7},
+        {"delta": 0},
+        {"delta": 1},
         {"events": {}},
         {"events": [[]]},
         {"events": [{}] * 65},

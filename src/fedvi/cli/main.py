@@ -14,6 +14,7 @@ from fedvi import __version__
 from fedvi.cli.audit import audit
 from fedvi.cli.bench import bench
 from fedvi.cli.budget import budget
+from fedvi.cli.federation import app as federation
 from fedvi.cli.fit import fit
 from fedvi.cli.inspect import inspect
 from fedvi.cli.ledger import app as ledger
@@ -22,6 +23,7 @@ from fedvi.cli.report import report
 from fedvi.cli.reproduce import reproduce
 from fedvi.cli.schema import app as schema
 from fedvi.cli.simulate import simulate
+from fedvi.cli.site import app as site
 from fedvi.compiling import cache_compilations
 from fedvi.errors import FedviError, InputError
 
@@ -39,6 +41,8 @@ app.command()(reproduce)
 app.command()(simulate)
 app.command()(report)
 app.command()(budget)
+app.add_typer(federation, name="federation")
+app.add_typer(site, name="site")
 app.add_typer(ledger, name="ledger")
 app.add_typer(schema, name="schema")
 app.command()(audit)

@@ -69,7 +69,7 @@ SCHEMA = """
 CREATE TABLE site (
     federation TEXT NOT NULL, ledger TEXT NOT NULL, wanted TEXT NOT NULL, said TEXT NOT NULL, releases INTEGER NOT NULL,
     state BLOB, before BLOB, pending BLOB, width INTEGER NOT NULL, version INTEGER NOT NULL, heard REAL,
-    stop TEXT NOT NULL, note TEXT NOT NULL
+    stop TEXT NOT NULL, note TEXT NOT NULL, failed TEXT NOT NULL, latency REAL
 ) STRICT
 """
 
@@ -140,6 +140,8 @@ class Client(Closing):
     def request(self) -> bytes | None:
         """Return what to send next, made and paid for if need be; None when there is nothing more to say."""
         site = read_site(self._database)
+        if site["failed"]:
+            return None
         if site["pending"] is not None:
             self._saying = FINISHED if site["width"] else WORKING
             return bytes(site["pending"])
@@ -157,8 +159,8 @@ class Client(Closing):
             return self._poll(site, SPENT)
         return self._update(site)
 
-    def receive(self, data: bytes) -> None:
-        """Take the answer to the last request.
+    def receive(self, data: bytes, seconds: float = 0.0) -> None:
+        """Take the answer to the last request, which came after so many seconds.
 
         Raises `NotReached` if it is none, and `SiteRefused` if the coordinator and this site do not agree.
         """
@@ -188,6 +190,7 @@ class Client(Closing):
                 heard=time.time(),
                 stop=answer.stop,
                 note="",
+                latency=seconds if site["latency"] is None else 0.9 * site["latency"] + 0.1 * seconds,
             )
 
     @property
@@ -203,9 +206,9 @@ class Client(Closing):
         asks = site["wanted"] == PAUSED or (self.remaining == 0 and not site["stop"])
         return asks and site["pending"] is None and site["wanted"] != LEFT
 
-    def note(self, text: str) -> None:
-        """Leave a line for the people at the site."""
-        self._set(note=text[:2000])
+    def fail(self, reason: str) -> None:
+        """Stop for good, until people have looked and joined again."""
+        self._set(failed=reason[:2000])
 
     def close(self) -> None:
         """Close file and ledger."""
@@ -327,7 +330,7 @@ def want(path: Path, wanted: str) -> None:
     with Database.open(path) as database:
         read_site(database)
         with database.transaction():
-            database.execute("UPDATE site SET wanted = ?", (wanted,))
+            database.execute("UPDATE site SET wanted = ?, failed = ''", (wanted,))
 
 
 def _check_federation(path: Path, project: Project) -> None:
@@ -337,7 +340,7 @@ def _check_federation(path: Path, project: Project) -> None:
 
 
 def _make(path: Path, federation: str, ledger: str) -> Database:
-    values = (federation, ledger, WORKING, "", 0, None, None, None, 0, 0, None, "", "")
+    values = (federation, ledger, WORKING, "", 0, None, None, None, 0, 0, None, "", "", "", None)
 
     def fill(database: Database) -> None:
         database.execute(f"INSERT INTO site VALUES ({', '.join('?' * len(values))})", values)

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 import tomllib
 from pathlib import Path
 
 from fedvi.checks import positive
 from fedvi.data import Encoded, encode
-from fedvi.errors import InputError
+from fedvi.errors import InputError, LedgerInUse
 from fedvi.federation.client import Client
 from fedvi.federation.project import Project
 from fedvi.privacy import Budget
 
 FOLDER, FILE, STATE = "fedvi", "site.toml", "site.db"
+
+PATIENCE = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +70,10 @@ class SiteSettings:
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
             raise InputError(f"Cannot use {path}: {error}. Join again with fedvi site join.") from None
 
+    def accepting(self, words: tuple[str, ...]) -> SiteSettings:
+        """Return the settings with other words accepted."""
+        return dataclasses.replace(self, accept=words)
+
     def save(self) -> None:
         """Write the file, for the site's eyes only."""
         import tomli_w
@@ -90,8 +97,19 @@ class SiteSettings:
             )
         return encoded
 
-    def open(self) -> Client:
-        """Read the rows, and open the site's ledger and file."""
+    def open(self, patience: float = PATIENCE) -> Client:
+        """Read the rows, and open the site's ledger and file.
+
+        patience: seconds to wait for another process of the site, killed or about to end, to let go of the ledger.
+        """
         encoded = self.read()
         assert encoded.y is not None
-        return Client.open(self.state, self.project, (encoded.x, encoded.y), self.budget, self.ledger, self.accept)
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                table = (encoded.x, encoded.y)
+                return Client.open(self.state, self.project, table, self.budget, self.ledger, self.accept)
+            except LedgerInUse:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)

@@ -75,6 +75,11 @@ class Project:
         if self.delta is not None:
             in_range("delta", self.delta, 0, 1, open_low=True)
 
+    @property
+    def is_binary(self) -> bool:
+        """Whether the target is one of two classes."""
+        return isinstance(self.schema.target, BinaryTarget)
+
     @cached_property
     def recipe(self) -> Recipe:
         """Model, prior and algorithm; the noise is left to every site's budget."""
@@ -167,7 +172,7 @@ class Project:
             "schema": SCHEMA_FILE,
             "id": self.identity,
             "coordinator": {"host": self.host, "port": self.port},
-            "model": {"kind": MODELS[isinstance(self.schema.target, BinaryTarget)]},
+            "model": {"kind": MODELS[self.is_binary]},
             "training": {"rows": self.rows, "updates": self.updates},
             "privacy": {"epsilon": self.epsilon},
             "stop": dataclasses.asdict(self.stop),

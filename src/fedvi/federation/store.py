@@ -93,13 +93,19 @@ class Store(Closing):
 
     @property
     def over(self) -> bool:
-        """Whether every site has said all that it will."""
-        return all(self.finished(name) for name in self.names)
+        """Whether the federation has ended, and every site that ever took part has said its last."""
+        states = {row["state"] for row in self._sites()}
+        return bool(self.stop) and states <= {FINISHED, LEFT, ABSENT}
 
     @property
     def stop(self) -> str:
         """Why the federation has ended; empty while it goes on."""
         return str(self._federation()["stop"])
+
+    @property
+    def started(self) -> float | None:
+        """When the first release was applied, in seconds since the epoch; None before."""
+        return self._federation()["started"]
 
     def finished(self, name: str) -> bool:
         """Tell whether a site has nothing more to do."""
@@ -142,6 +148,15 @@ class Store(Closing):
             said = {key: declared.get(key) for key in ("rows", "epsilon", "epsilon_max", "delta", "events")}
             found.append({**kept, **said})
         return found
+
+    def sequence(self, name: str) -> int:
+        """Return the number of a site's last release that was applied."""
+        return int(self._site(name)["sequence"])
+
+    def applied(self) -> list[tuple[str, int, str]]:
+        """Return site, number and digest of all updates applied, in their order."""
+        rows = self._database.execute("SELECT site, sequence, digest FROM applied ORDER BY version")
+        return [tuple(row) for row in rows]
 
     def updates(self, most: int = 2000) -> list[tuple[int, float, str, float]]:
         """Return version, time, site and change of the updates applied, thinned to about so many; the last is there."""

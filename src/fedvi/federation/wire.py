@@ -78,8 +78,11 @@ class Request:
         _require(self.state in (WORKING, PAUSED, SPENT, FINISHED, LEFT), f"state {self.state!r}")
         _require(0 <= self.sequence < 2**31, f"sequence {self.sequence}")
         _require(0 <= self.based_on < 2**31, f"based_on {self.based_on}")
-        _require(0 <= self.declared.rows < 2**53, f"rows {self.declared.rows}")
-        _require(len(self.declared.events) <= MOST_EVENTS, f"{len(self.declared.events)} events")
+        said = self.declared
+        _require(0 <= said.rows < 2**53, f"rows {said.rows}")
+        _require(said.epsilon >= 0 and 1e-6 <= said.epsilon_max <= 1e6, f"epsilon {said.epsilon} of {said.epsilon_max}")
+        _require(0 < said.delta < 1, f"delta {said.delta}")
+        _require(len(said.events) <= MOST_EVENTS, f"{len(said.events)} events")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
-from fedvi.errors import NotReached
+from fedvi.errors import NotReached, SiteRefused
 from fedvi.federation.client import Client
 
 ASK_EVERY = 2.0
@@ -29,11 +29,16 @@ def work(
     patience = SHORTEST
     while not stopped() and (request := client.request()) is not None:
         try:
-            client.receive(send(request))
+            sent = time.monotonic()
+            answer = send(request)
+            client.receive(answer, time.monotonic() - sent)
         except NotReached:
             sleep(patience * random.uniform(0.5, 1.0))  # so that not all sites come back at once
             patience = min(2 * patience, LONGEST)
             continue
+        except SiteRefused as error:
+            client.fail(str(error))
+            raise
         patience = SHORTEST
         if client.waiting:
             sleep(ASK_EVERY)

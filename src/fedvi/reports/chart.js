@@ -17,6 +17,7 @@ function html(name, attributes = {}, text = null) {
   return made;
 }
 
+const byId = (id) => document.getElementById(id);
 const ink = (colour) => (colour === "#000000" ? "var(--ink)" : colour);
 const count = (value) => Math.round(value).toLocaleString("en");
 
@@ -45,7 +46,7 @@ function nearest(values, x, distance) {
 /* The tooltip is one for the page. */
 const tooltip = {
   show(event, title, lines) {
-    const box = document.getElementById("tooltip");
+    const box = byId("tooltip");
     box.replaceChildren(html("strong", {}, title));
     for (const line of lines) {
       const row = html("div", line.ended ? { class: "ended" } : {});
@@ -60,19 +61,23 @@ const tooltip = {
     box.style.left = `${Math.max(6, left)}px`;
     box.style.top = `${Math.max(6, Math.min(event.clientY - 20, innerHeight - height - 6))}px`;
   },
-  hide() { document.getElementById("tooltip").hidden = true; },
+  hide() { byId("tooltip").hidden = true; },
 };
 
 /* spec: title, xlabel, xname, log, xticks, ylow, ytop, digits, height, budget, series, flats, marks;
    range: the part of y to zoom to, with aside (what is said about it), zoom (the button's name), startFull.
-   A series: id, label, colour, dash, x, y, low, high, stays, dots, bars, hollow, exact. */
+   xend: where the axis ends at the least; xmarks, ymarks: (low, high) => ticks; text: (y) => what a value is called.
+   A series: id, label, colour, dash, x, y, low, high, stays, steps, dots, cloud, bars, hollow, exact.
+   cloud: the width of points without a line.
+   Returns the function that draws it again, with what spec holds by then. */
 function lineChart(host, spec, hidden) {
   const figure = html("figure");
   figure.append(html("figcaption", {}, spec.title));
   const svg = node("svg", { class: "chart", tabindex: "0", role: "img", "aria-label": spec.title });
   figure.append(svg);
   host.append(figure);
-  const state = { full: !spec.range || Boolean(spec.startFull), at: null };
+  const state = { full: !spec.range || Boolean(spec.startFull), at: null, event: null };
+  const text = spec.text || ((y) => y.toFixed(spec.digits));
   const shown = () => spec.series.filter((one) => !hidden.has(one.id) && one.x.length);
   if (spec.range) figure.append(rangeNote(spec, state, () => draw()));
   let place = null;
@@ -83,7 +88,7 @@ function lineChart(host, spec, hidden) {
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.style.height = `${height}px`;
     const series = shown(), flats = (spec.flats || []).filter((one) => !hidden.has(one.id));
-    const xs = spec.series.flatMap((one) => one.x).concat(spec.xticks ? spec.xticks.map(([x]) => x) : []);
+    const xs = spec.series.flatMap((one) => one.x).concat(spec.xticks ? spec.xticks.map(([x]) => x) : [], spec.xend ?? []);
     const pad = spec.xticks ? 1.18 : 1;
     const x0 = Math.min(...xs, spec.log ? Infinity : 0) / pad, x1 = Math.max(...xs) * pad || 1;
     let [y0, y1] = state.full ? extent(series.concat(flats.map((one) => ({ y: [one.y] }))), spec) : spec.range;
@@ -97,18 +102,18 @@ function lineChart(host, spec, hidden) {
     const cut = node("clipPath", { id: clip });
     cut.append(node("rect", { x: left, y: top - 4, width: right - left + 6, height: bottom - top + 8 }));
     svg.append(cut);
-    for (const [y, text] of niceTicks(y0, y1, 7)) {
+    for (const [y, name] of spec.ymarks ? spec.ymarks(y0, y1) : niceTicks(y0, y1, 7)) {
       svg.append(node("line", { class: "grid", x1: left, x2: right, y1: py(y), y2: py(y) }));
-      svg.append(node("text", { x: left - 8, y: py(y) + 4, "text-anchor": "end" }, text.replace("-", "−")));
+      svg.append(node("text", { x: left - 8, y: py(y) + 4, "text-anchor": "end" }, name.replace("-", "−")));
     }
     let free = -Infinity;
-    for (const [x, text] of spec.xticks || (spec.log ? logTicks(x0, x1) : niceTicks(x0, x1, 5))) {
+    for (const [x, name] of spec.xticks || (spec.xmarks ? spec.xmarks(x0, x1) : spec.log ? logTicks(x0, x1) : niceTicks(x0, x1, 5))) {
       svg.append(node("line", { class: "axis", x1: px(x), x2: px(x), y1: bottom, y2: bottom + 4 }));
-      const wide = text.length * 7;
+      const wide = name.length * 7;
       if (px(x) - wide / 2 < free) continue;
       free = px(x) + wide / 2 + 5;
       const anchor = px(x) + wide / 2 > width ? "end" : "middle";
-      svg.append(node("text", { x: anchor === "end" ? right + 10 : px(x), y: bottom + 18, "text-anchor": anchor }, text));
+      svg.append(node("text", { x: anchor === "end" ? right + 10 : px(x), y: bottom + 18, "text-anchor": anchor }, name));
     }
     svg.append(node("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
     svg.append(node("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, spec.xlabel));
@@ -123,6 +128,7 @@ function lineChart(host, spec, hidden) {
     for (const mark of (spec.marks || []).filter((mark) => !hidden.has(mark.id))) drawMark(body, mark, px, py);
     svg.append(body);
     svg.append(node("g", { class: "hover" }));
+    if (state.event && svg.isConnected) point(state.event, state.at);
   }
 
   function point(event, x) {
@@ -131,24 +137,25 @@ function lineChart(host, spec, hidden) {
     const all = series.flatMap((one) => one.x);
     if (!all.length) return;
     state.at = all[nearest(all, x, far)];
+    state.event = { clientX: event.clientX, clientY: event.clientY };
     layer.replaceChildren(node("line", { class: "guide", x1: px(state.at), x2: px(state.at), y1: top, y2: bottom }));
     const lines = series.map((one) => {
-      let k = nearest(one.x, state.at, far);
+      const k = one.steps ? Math.max(0, one.x.filter((value) => value <= state.at).length - 1) : nearest(one.x, state.at, far);
       if (one.exact && one.x[k] !== state.at) return null;
       const ended = one.x[one.x.length - 1] < state.at && !one.exact && !one.stays;
-      const spread = one.bars ? ` ± ${one.bars[k].toFixed(spec.digits)}` : "";
-      if (!ended) layer.append(node("circle", { cx: px(one.stays ? Math.max(one.x[k], Math.min(state.at, k === one.x.length - 1 ? state.at : one.x[k])) : one.x[k]), cy: py(one.y[k]), r: 3.5, fill: ink(one.colour) }));
-      return { label: one.label, colour: one.colour, ended, order: one.y[k], value: one.y[k].toFixed(spec.digits) + spread + (ended ? ", ended" : "") };
+      const spread = one.bars ? ` ± ${text(one.bars[k])}` : "";
+      if (!ended) layer.append(node("circle", { cx: px(one.steps ? state.at : one.stays ? Math.max(one.x[k], Math.min(state.at, k === one.x.length - 1 ? state.at : one.x[k])) : one.x[k]), cy: py(one.y[k]), r: 3.5, fill: ink(one.colour) }));
+      return { label: one.label, colour: one.colour, ended, order: one.y[k], value: text(one.y[k]) + spread + (ended ? ", ended" : "") };
     }).filter(Boolean).sort((a, b) => b.order - a.order);
     for (const one of (spec.flats || []).filter((one) => !hidden.has(one.id))) {
-      lines.push({ label: one.label, colour: one.colour, value: one.y.toFixed(spec.digits) });
+      lines.push({ label: one.label, colour: one.colour, value: text(one.y) });
     }
     const more = lines.length - 16;
     if (more > 0) lines.splice(16, more, { label: `and ${more} more`, colour: "transparent", value: "" });
     tooltip.show(event, spec.xname(state.at), lines);
   }
 
-  const leave = () => { tooltip.hide(); svg.querySelector(".hover")?.replaceChildren(); };
+  const leave = () => { state.event = null; tooltip.hide(); svg.querySelector(".hover")?.replaceChildren(); };
   svg.addEventListener("pointermove", (event) => {
     const at = event.clientX - svg.getBoundingClientRect().left, { px } = place;
     const all = shown().flatMap((one) => one.x);

@@ -2,28 +2,11 @@
 /* Puts the page together: tabs, table, charts of the chosen distribution, legends that hide and show. */
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const byId = (id) => document.getElementById(id);
 const hidden = new Set();
 const GROUPS = { small: ["#E69F00", []], large: ["#0072B2", [4, 2]], all: ["#0072B2", []] };
 let redraws = [];
 let chosen = 0;
-
-function legend(host, entries) {
-  host.replaceChildren();
-  for (const { id, label, colour, dash, hollow } of entries) {
-    const button = html("button", { type: "button", "aria-pressed": String(!hidden.has(id)), "data-series": id });
-    const sample = node("svg", { width: 26, height: 10, class: "series", "aria-hidden": "true" });
-    const style = { stroke: ink(colour), "stroke-width": 2.2, "stroke-dasharray": (dash || []).map((part) => part * 1.6).join(" ") };
-    sample.append(hollow ? node("rect", { x: 8, y: 0.8, width: 9, height: 9, fill: "none", stroke: ink(colour), "stroke-width": 1.6 }) : node("line", { x1: 0, x2: 26, y1: 5, y2: 5, ...style }));
-    button.append(sample, html("span", {}, label));
-    button.addEventListener("click", () => {
-      if (!hidden.delete(id)) hidden.add(id);
-      button.setAttribute("aria-pressed", String(!hidden.has(id)));
-      redraws.forEach((draw) => draw());
-    });
-    host.append(button);
-  }
-}
+const redraw = () => redraws.forEach((draw) => draw());
 
 function learning(partition) {
   const host = byId("learning-charts"), methods = {};
@@ -48,7 +31,7 @@ function learning(partition) {
   }
   byId("learning").hidden = !host.children.length;
   byId("ends-note").hidden = !Object.values(partition.ends).some(Boolean);
-  legend(byId("learning-legend"), Object.values(methods));
+  legend(byId("learning-legend"), Object.values(methods), hidden, redraw);
 }
 
 function between(x, y, at) {
@@ -90,7 +73,7 @@ function tradeoff(partition) {
     redraws.push(lineChart(host, { ...spec, xname: (x) => `ε = ${x}` }, hidden));
   }
   byId("tradeoff").hidden = !host.children.length;
-  legend(byId("tradeoff-legend"), Object.values(entries));
+  legend(byId("tradeoff-legend"), Object.values(entries), hidden, redraw);
 }
 
 function spending(partition) {
@@ -111,7 +94,7 @@ function spending(partition) {
     redraws.push(lineChart(host, { ...spec, range, aside, zoom: "Zoom to the budget", startFull: true }, hidden));
   }
   byId("spending").hidden = !host.children.length;
-  legend(byId("spending-legend"), Object.values(groups));
+  legend(byId("spending-legend"), Object.values(groups), hidden, redraw);
 }
 
 function table() {

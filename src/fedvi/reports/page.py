@@ -7,17 +7,14 @@ exactly its own scripts, by their hashes, and no connection at all.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import re
 from html import escape
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedvi.reports.page_data import embedded, page_data
+from fedvi.reports.assets import asset, embedded, filled, source
+from fedvi.reports.page_data import page_data
 from fedvi.reports.page_table import compact_html, table_html, table_note
 from fedvi.reports.summary import headlines, paragraph
 from fedvi.reports.view import View
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 def page(outcome: Outcome, figures: list[Path] | None = None) -> str:
     """Return the page as text. figures: static figures to link to, relative to the run directory."""
     view = View(outcome)
-    scripts = {name: _asset(f"{name}.js") for name in ("chart", "shapes", "page")}
+    scripts = {name: asset(f"{name}.js") for name in ("chart", "shapes", "page")}
     parts = {
         "title": escape(view.title),
         "summary": escape(paragraph(outcome)),
@@ -44,22 +41,14 @@ def page(outcome: Outcome, figures: list[Path] | None = None) -> str:
         "statements": _statements(view),
         "versions": escape(_versions(outcome)),
         "figures": _links(outcome, figures or []),
-        "css": _asset("page.css"),
+        "css": asset("base.css") + asset("page.css"),
         "data": embedded(page_data(view)),
         "chart_js": scripts["chart"],
         "shapes_js": scripts["shapes"],
         "page_js": scripts["page"],
-        "script_hashes": " ".join(_hash(text) for text in scripts.values()),
+        "script_hashes": " ".join(source(text) for text in scripts.values()),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
-
-
-def _asset(name: str) -> str:
-    return files("fedvi.reports").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"
+    return filled(asset("page.html"), parts)
 
 
 def _settings(outcome: Outcome) -> str:

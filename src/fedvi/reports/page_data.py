@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -47,16 +46,6 @@ def page_data(view: View) -> dict[str, Any]:
         ],
         "grid": _grid(view),
     }
-
-
-def embedded(data: object) -> str:
-    """Return JSON that is safe inside a script element: no character that HTML gives a meaning to.
-
-    >>> embedded({"name": "</script>"})
-    '{"name":"\\\\u003c/script\\\\u003e"}'
-    """
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _numbers(values: np.ndarray, digits: int = 5) -> list[float]:

@@ -1,5 +1,28 @@
 "use strict";
-/* The parts of charts: curves, markers, ranges, heat maps. */
+/* The parts of charts: legends, curves, markers, ranges, heat maps. */
+
+/* How a series is drawn, in small. */
+function sample({ colour, dash, hollow }) {
+  const made = node("svg", { width: 26, height: 10, class: "series", "aria-hidden": "true" });
+  const style = { stroke: ink(colour), "stroke-width": 2.2, "stroke-dasharray": (dash || []).map((part) => part * 1.6).join(" ") };
+  made.append(hollow ? node("rect", { x: 8, y: 0.8, width: 9, height: 9, fill: "none", stroke: ink(colour), "stroke-width": 1.6 }) : node("line", { x1: 0, x2: 26, y1: 5, y2: 5, ...style }));
+  return made;
+}
+
+/* Names that hide and show: hidden is the set of ids that are not drawn, redraw is called when it has changed. */
+function legend(host, entries, hidden, redraw) {
+  host.replaceChildren();
+  for (const entry of entries) {
+    const button = html("button", { type: "button", "aria-pressed": String(!hidden.has(entry.id)), "data-series": entry.id });
+    button.append(sample(entry), html("span", {}, entry.label));
+    button.addEventListener("click", () => {
+      if (!hidden.delete(entry.id)) hidden.add(entry.id);
+      button.setAttribute("aria-pressed", String(!hidden.has(entry.id)));
+      redraw();
+    });
+    host.append(button);
+  }
+}
 
 function extent(series, spec) {
   const values = series.flatMap((one) => [...one.y, ...(one.low || []), ...(one.high || [])]);
@@ -17,11 +40,14 @@ function drawSeries(body, one, px, py, spec, x1) {
     const up = one.x.map((_, k) => at(k, one.high)), down = one.x.map((_, k) => at(last - k, one.low));
     group.append(node("polygon", { points: up.concat(down).join(" "), fill: colour, "fill-opacity": 0.14 }));
   }
-  if (!one.hollow) {
-    let path = one.x.map((_, k) => (k ? "L" : "M") + at(k, one.y)).join("");
+  if (one.cloud) {
+    const points = one.x.map((_, k) => `M${at(k, one.y)}h0`).join("");
+    group.append(node("path", { d: points, fill: "none", stroke: colour, "stroke-width": one.cloud, "stroke-linecap": "round", "stroke-opacity": 0.6 }));
+  } else if (!one.hollow) {
+    let path = one.x.map((_, k) => (!k ? "M" : one.steps ? `H${px(one.x[k]).toFixed(1)}L` : "L") + at(k, one.y)).join("");
     if (one.stays) path += `H${px(x1).toFixed(1)}`;
     const dash = one.dash && one.dash.length ? { "stroke-dasharray": one.dash.map((part) => part * 1.6).join(" ") } : {};
-    group.append(node("path", { d: path, fill: "none", stroke: colour, "stroke-width": one.stays ? 1.2 : 1.9, "stroke-linejoin": "round", ...dash }));
+    group.append(node("path", { d: path, fill: "none", stroke: colour, "stroke-width": one.stays && !one.steps ? 1.2 : 1.9, "stroke-linejoin": "round", ...dash }));
   }
   one.x.forEach((x, k) => {
     if (one.bars) group.append(node("line", { x1: px(x), x2: px(x), y1: py(one.y[k] - one.bars[k]), y2: py(one.y[k] + one.bars[k]), stroke: colour, "stroke-width": 1.3 }));

@@ -1,0 +1,288 @@
+"""`fedvi federation`: what a coordinator does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedvi.cli.demo import bench, demo
+from fedvi.cli.tables import TABLE_HELP, AsJson, Force, require_new
+from fedvi.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedvi.federation.store import Store
+
+app = typer.Typer(help="Coordinate a real federation of sites over mutual TLS.", no_args_is_help=True)
+app.command()(demo)
+app.command()(bench)
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The coordinator's folder, as made by init.")]
+TestTable = Annotated[Path | None, typer.Option(metavar="TABLE", help=f"Public rows to judge q by. {TABLE_HELP}")]
+PageHost = Annotated[str, typer.Option(help="Address of the live page; any but loopback needs its token.")]
+PagePort = Annotated[int, typer.Option(min=0, max=65535, help="Port of the live page; 0 for a free one.")]
+
+PID, LOG = "start.pid", "start.log"
+LOOK = 1.0
+"""Seconds between looks."""
+
+TEMPLATE = """\
+# A federation. Everything that is not marked as optional is needed.
+name = "readmission"
+sites = ["north", "south", "east"]    # lower-case letters, digits, hyphens
+schema = "schema.toml"                # fedvi schema infer TABLE --target COLUMN --out schema.toml
+
+[coordinator]
+host = "coordinator.example.org"      # the name by which sites reach the coordinator; it goes into the certificate
+port = 8002
+
+[training]
+rows = 3000                           # of all sites together, about
+updates = 600                         # optional: of every site, at most
+
+[model]                               # optional
+prior_variance = 1.0                  # of a weight
+
+[privacy]                             # suggested: every site decides by itself
+epsilon = 1.0
+# delta = 1e-4                        # optional; by default 10^floor(log10(1/N)) for a site of N rows
+
+[stop]                                # optional; that every site has spent its budget always ends the federation
+change = 0.0                          # end when q changed by less than so many nats ...
+quiet = 100                           # ... for so many updates in a row
+hours = 0.0                           # end so long after the first release
+"""
+
+
+@app.command()
+def template() -> None:
+    """Print a federation's TOML file to fill in."""
+    typer.echo(TEMPLATE, nl=False)
+
+
+@app.command()
+def init(
+    config: Annotated[Path, typer.Argument(metavar="TOML", help="The federation; fedvi federation template has one.")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="New folder. Default: the name.")] = None,
+) -> None:
+    """Make a federation: certificates, the coordinator's file, and a startup kit for every site.
+
+    Example: fedvi federation init federation.toml --out coordinator
+    """
+    from fedvi.federation.making import make_federation
+    from fedvi.federation.project import Project
+
+    project = Project.load(config)
+    folder = out or Path(project.name)
+    make_federation(project, folder)
+    typer.echo(f"Made {folder}. Every site gets its own kit, by a way that nobody else reads, for it holds a key:")
+    for site in project.sites:
+        typer.echo(f"  {folder / 'kits' / site}.zip")
+    typer.echo(f"Then: fedvi federation start {folder}")
+
+
+@app.command()
+def add(folder: Folder, site: Annotated[str, typer.Argument(help="Name of the new site.")]) -> None:
+    """Let one more site take part, and make its kit. Works while the federation runs."""
+    from fedvi.federation.making import add_to_federation
+
+    typer.echo(f"Made {add_to_federation(folder, site)}. Bring it to {site}, by a way that nobody else reads.")
+
+
+@app.command()
+def start(
+    folder: Folder,
+    test: TestTable = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Serve the live page.")] = True,
+    page_host: PageHost = "127.0.0.1",
+    page_port: PagePort = 0,
+    background: Annotated[bool, typer.Option("--background", help="Return at once; stop ends it.")] = False,
+) -> None:
+    """Run the coordinator until the federation is over. Ctrl-C stops it; start goes on where it was.
+
+    Example: fedvi federation start coordinator --test public.csv
+    """
+    from fedvi.federation.running import in_background, only_one
+    from fedvi.federation.status import status_of
+
+    if background:
+        options = ["--test", str(test.resolve())] if test else []
+        options += ["--page" if page else "--no-page", "--page-host", page_host, "--page-port", str(page_port)]
+        number = in_background(["federation", "start", str(folder), *options], folder / LOG, folder / PID)
+        typer.echo(f"Process {number} runs. Look: fedvi federation status {folder}; output: {folder / LOG}")
+        return
+    with _opened(folder) as store, only_one(folder / PID, f"The coordinator of {folder}"):
+        from fedvi.federation.flare import Supervisor
+
+        if store.over:
+            typer.echo(f"The federation is over: {store.stop}. Write its posterior: fedvi federation export {folder}")
+            return
+        supervisor = Supervisor(folder)
+        try:
+            with _page(store, test, page, page_host, page_port) as measure, _shown() as show:
+                while not store.over:
+                    supervisor.step()
+                    measure()
+                    show(lambda: status_of(store))
+                    time.sleep(LOOK)
+                show(lambda: status_of(store))
+        except KeyboardInterrupt:
+            typer.echo(f"Stopped. Nothing is lost; go on with: fedvi federation start {folder}", err=True)
+            raise
+        finally:
+            supervisor.stop()
+        _print_table(status_of(store))
+        typer.echo(f"Over: {store.stop}. Write the posterior: fedvi federation export {folder} --out model.fedvi")
+
+
+@app.command()
+def status(folder: Folder, as_json: AsJson = False) -> None:
+    """Show q's version and, per site: state, last seen, updates, budget as it declares it, staleness, refusals."""
+    from fedvi.federation.running import running
+    from fedvi.federation.status import status_of
+
+    with _opened(folder) as store:
+        found = status_of(store) | {"running": running(folder / PID) is not None}
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    _print_table(found)
+    over = f"over: {found['stop']}" if found["over"] else f"ending: {found['stop']}" if found["stop"] else "not over"
+    typer.echo(f"The federation is {over}; the coordinator is {'running' if found['running'] else 'not running'}.")
+    for line in found["health"]:
+        typer.echo(line)
+
+
+@app.command()
+def stop(
+    folder: Folder,
+    end: Annotated[
+        bool, typer.Option("--end", help="End the federation for good: sites say their last first.")
+    ] = False,
+) -> None:
+    """Stop the coordinator; sites wait until it is started again. With --end, tell them that it is over instead."""
+    from fedvi.federation.running import ask_to_stop
+
+    if end:
+        with _opened(folder) as store:
+            store.end("the coordinator ended it")
+        typer.echo("Sites are told so when they call next, and say their last.")
+        typer.echo(f"Leave the coordinator running until it is over: fedvi federation status {folder}")
+    else:
+        stopped = ask_to_stop(folder / PID)
+        typer.echo("Stopped." if stopped else f"No coordinator of {folder} is running here.")
+
+
+@app.command()
+def export(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(metavar="MODEL", help="Posterior file to write.")] = Path("model.fedvi"),
+    force: Force = False,
+) -> None:
+    """Write the posterior as it is now, for fedvi predict and fedvi inspect. Works while the federation runs."""
+    from fedvi.fitting.federated import fitted_of
+
+    require_new(out, force)
+    with _opened(folder) as store:
+        difference = store.verify()
+        fitted = fitted_of(store)
+    fitted.save(out)
+    typer.echo(f"Wrote {out} after {fitted.settings['version']} updates. Next: fedvi inspect {out}")
+    typer.echo(f"Checked: q is the product of prior and all stored factors, to {difference:.1g}.")
+
+
+@app.command()
+def page(folder: Folder, test: TestTable = None, page_host: PageHost = "127.0.0.1", page_port: PagePort = 0) -> None:
+    """Serve the live page alone, beside a coordinator that runs in the background."""
+    with _opened(folder) as store, _page(store, test, True, page_host, page_port) as measure:
+        typer.echo("Ctrl-C ends it.")
+        while True:
+            measure()
+            time.sleep(LOOK)
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Any:
+    from fedvi.federation.store import FILE, Store
+
+    if not (folder / FILE).is_file():
+        raise InputError(
+            f"Expected the folder of a coordinator, got {folder} without {FILE}. Make one: federation init."
+        )
+    with Store.open(folder / FILE) as store:
+        yield store
+
+
+@contextlib.contextmanager
+def _page(store: Store, test: Path | None, wanted: bool, host: str, port: int) -> Any:
+    """Serve the page, and give a function that measures q on the test table, whether somebody looks or not."""
+    if not wanted:
+        yield lambda: None
+        return
+    from fedvi.federation.status import Scores, status_of
+    from fedvi.reports.live import LivePage
+
+    scores = None if test is None else Scores(store, test)
+    with LivePage(lambda: status_of(store, scores), host, port) as live:
+        typer.echo(f"Live page: {live.address}")
+        yield lambda: scores and scores.measured()
+
+
+@contextlib.contextmanager
+def _shown() -> Any:
+    """Give a function that shows a status: a live table in a terminal, else a line now and then."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=2, transient=True) as live:
+            yield lambda status: live.update(table_of(status()))
+        return
+    said = {"time": 0.0, "text": ""}
+
+    def show(status: Callable[[], dict[str, Any]]) -> None:
+        if time.monotonic() - said["time"] < 10:  # type: ignore[operator]
+            return
+        found = status()
+        states = [site["state"] for site in found["sites"]]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        text = f"q has version {found['version']}; sites: {counts}"
+        if text != said["text"]:
+            typer.echo(text)
+        said.update(time=time.monotonic(), text=text)
+
+    yield show
+
+
+def _print_table(status: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console = console if console.is_terminal else Console(width=110)
+    console.print(table_of(status))
+
+
+def table_of(status: dict[str, Any]) -> Any:
+    """Return the table of a federation's sites."""
+    from rich.table import Table
+
+    from fedvi.privacy.statement import rounded_up
+
+    table = Table("site", "state", title=f"{status['name']}: q has version {status['version']}")
+    for name in ("last seen", "updates", "rows", "epsilon declared", "stale", "refused"):
+        table.add_column(name, justify="right")
+    for site in status["sites"]:
+        seen = "never" if site["last_seen"] is None else f"{max(status['time'] - site['last_seen'], 0):.0f} s ago"
+        known = site["epsilon_max"] is not None
+        epsilon = f"{rounded_up(site['epsilon'])} of {site['epsilon_max']:g}" if known else "-"
+        numbers = ("-" if site[key] is None else str(site[key]) for key in ("updates", "rows"))
+        stale = "-" if site["staleness"] is None else str(site["staleness"])
+        table.add_row(site["name"], site["state"], seen, *numbers, epsilon, stale, str(site["refused"]))
+    return table

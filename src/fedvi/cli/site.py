@@ -1,0 +1,293 @@
+"""`fedvi site`: what the people of one site do."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedvi.cli.tables import TABLE_HELP, AsJson, Encoding
+from fedvi.errors import FedviError, InputError
+
+if TYPE_CHECKING:
+    from fedvi.data import Encoded
+    from fedvi.federation.client import Client
+    from fedvi.federation.joining import SiteSettings
+
+app = typer.Typer(help="Take part in a federation with your own table.", no_args_is_help=True)
+
+Kit = Annotated[Path, typer.Argument(metavar="KIT", help="Folder or zip that the coordinator gave you.")]
+
+PID, LOG = "join.pid", "join.log"
+LOOK = 0.5
+"""Seconds between looks."""
+
+
+@app.command()
+def join(
+    kit: Kit,
+    data: Annotated[Path | None, typer.Option(metavar="TABLE", help=TABLE_HELP)] = None,
+    eps: Annotated[float | None, typer.Option("--eps", help="Epsilon that your rows never exceed.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Privacy ledger of the rows; made if new.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Default: 10^floor(log10(1/N)) for N rows.")] = None,
+    encoding: Encoding = "utf-8",
+    accept: Annotated[
+        list[str] | None, typer.Option(help="What you accept in so many words about the ledger, if it asks.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Promise without being asked.")] = False,
+    background: Annotated[bool, typer.Option("--background", help="Return once it works.")] = False,
+) -> None:
+    """Check the table, show what you are about to promise, and take part until the budget or the federation ends.
+
+    The second time, KIT alone is enough. Ctrl-C stops; join again to go on.
+
+    Example: fedvi site join north.zip --data patients.csv --eps 1.0 --ledger north.ledger
+    """
+    from fedvi.federation.client import want
+    from fedvi.federation.joining import FOLDER
+    from fedvi.federation.making import unpack_kit
+    from fedvi.federation.running import in_background, only_one
+    from fedvi.federation.wire import WORKING
+
+    folder = unpack_kit(kit).resolve()
+    settings = _settings(folder, data, eps, ledger, delta, encoding, tuple(accept or ()))
+    with only_one(folder / FOLDER / PID, f"The site of {folder}"):
+        encoded = settings.read()
+        _show_promise(settings, encoded)
+        if not yes and not typer.confirm("Do you promise this, and take part?"):
+            raise typer.Exit(1)
+        with settings.open(patience=1.0) as client:  # makes ledger and file, or finds what is wrong with them
+            _say_left(client)
+        settings.save()
+        want(settings.state, WORKING)
+        if not background:
+            _work(settings)
+    if background:
+        pid = folder / FOLDER / PID
+        number = in_background(["site", "join", str(folder), "--yes"], folder / FOLDER / LOG, pid)
+        typer.echo(f"Process {number} takes part. Look: fedvi site status {folder}")
+
+
+@app.command()
+def status(kit: Kit, as_json: AsJson = False) -> None:
+    """Show what this site has done, spent and been told."""
+    from fedvi.federation.joining import FOLDER, SiteSettings
+    from fedvi.federation.running import running
+    from fedvi.privacy.ledger import read
+    from fedvi.privacy.statement import rounded_up
+
+    folder = _folder(kit)
+    settings = SiteSettings.load(folder)
+    site, book = _site(settings), read(settings.ledger)
+    found = {
+        "federation": settings.project.name,
+        "state": site["said"] or "never heard by the coordinator",
+        "wanted": site["wanted"],
+        "running": running(folder / FOLDER / PID) is not None,
+        "releases": site["releases"],
+        "waiting_for_an_answer": site["pending"] is not None,
+        "version": site["version"],
+        "last_answer": site["heard"],
+        "epsilon": book.spent.epsilon,
+        "epsilon_max": book.budget.epsilon,
+        "delta": book.budget.delta,
+        "stop": site["stop"],
+        "problem": site["failed"] or site["note"],
+    }
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    heard = "never" if site["heard"] is None else datetime.datetime.fromtimestamp(site["heard"]).strftime("%F %T")
+    typer.echo(
+        f"Federation {found['federation']}: {found['state']}; {'running' if found['running'] else 'not running'}"
+    )
+    pending = ", the last one not acknowledged yet" if found["waiting_for_an_answer"] else ""
+    typer.echo(f"Releases: {found['releases']}{pending}. Last answer: {heard}, q had version {found['version']}.")
+    typer.echo(f"Spent: epsilon {rounded_up(book.spent.epsilon)} of {book.budget.epsilon:g} at {book.budget.delta:g}.")
+    for line in filter(None, (site["stop"] and f"The federation ends: {site['stop']}.", found["problem"])):
+        typer.echo(line)
+
+
+@app.command()
+def pause(kit: Kit) -> None:
+    """Release nothing more for now; the site stays in touch with the coordinator."""
+    from fedvi.federation.wire import PAUSED
+
+    typer.echo(_want(kit, PAUSED, "The site pauses after what is under way. Go on: fedvi site resume"))
+
+
+@app.command()
+def resume(kit: Kit) -> None:
+    """Go on after pause."""
+    from fedvi.federation.wire import WORKING
+
+    typer.echo(_want(kit, WORKING, "The site goes on."))
+
+
+@app.command()
+def leave(
+    kit: Kit,
+    patience: Annotated[float, typer.Option(help="Seconds to try to tell the coordinator.")] = 60.0,
+) -> None:
+    """Leave the federation. What was released stays in the posterior; the ledger stays yours. join comes back."""
+    from fedvi.federation.joining import FOLDER, SiteSettings
+    from fedvi.federation.running import only_one, running
+    from fedvi.federation.wire import FINISHED, LEFT
+
+    folder = _folder(kit)
+    settings = SiteSettings.load(folder)
+    if _site(settings)["said"] == FINISHED:
+        typer.echo("The federation is over for this site: it has said its last.")
+        return
+    _want(kit, LEFT, "")
+    deadline = time.monotonic() + patience
+    if running(folder / FOLDER / PID) is None:
+        with only_one(folder / FOLDER / PID, f"The site of {folder}"):
+            _work(settings, deadline)
+    while _site(settings)["said"] != LEFT and time.monotonic() < deadline:
+        time.sleep(LOOK)
+    if _site(settings)["said"] == LEFT:
+        typer.echo("Left, and the coordinator knows.")
+    else:
+        typer.echo("Left: nothing more is released. The coordinator could not be told; leave again tells it.", err=True)
+        raise typer.Exit(1)
+
+
+def _settings(
+    folder: Path,
+    data: Path | None,
+    eps: float | None,
+    ledger: Path | None,
+    delta: float | None,
+    encoding: str,
+    accept: tuple[str, ...],
+) -> SiteSettings:
+    """Return what was asked for; of a site that joined before, what it chose then."""
+    from fedvi.federation.joining import SiteSettings
+
+    if data is None and eps is None and ledger is None:
+        settings = SiteSettings.load(folder)
+        return settings.accepting(accept)
+    if data is None or eps is None or ledger is None:
+        given = {"--data": data, "--eps": eps, "--ledger": ledger}
+        missing = ", ".join(name for name, value in given.items() if value is None)
+        raise InputError(f"Expected --data, --eps and --ledger, or none of them to go on; missing: {missing}.")
+    return SiteSettings(folder, data.resolve(), ledger.resolve(), eps, delta, encoding, accept)
+
+
+def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
+    project, budget = settings.project, settings.budget.fixed(len(encoded.x))
+    typer.echo(
+        f"Federation {project.name}, coordinator {project.host}:{project.port}, schema {project.schema.digest[:12]}"
+    )
+    for kind in ("clipped", "missing", "unknown"):
+        counted = {column: count for column, count in getattr(encoded.counts, kind).items() if count}
+        if counted:
+            found = ", ".join(f"{column} {count}" for column, count in counted.items())
+            typer.echo(f"Values {kind} (this stays here): {found}")
+    for line in (
+        f"Your {len(encoded.x)} rows stay here. You are about to promise that whoever sees all that this site ever",
+        "sends can hardly tell whether any one row was there:",
+        f"  epsilon {settings.epsilon:g} at delta {budget.delta:g}, if one row is added or removed; never more",
+        f"  at most {project.updates} updates and one number about the posterior's width, each paid before it is made",
+        f"  ledger: {settings.ledger}",
+        f"Public: the number of rows, {len(encoded.x)}, and that you take part."
+        + (f" The coordinator suggests epsilon {project.epsilon:g}." if project.epsilon != settings.epsilon else ""),
+    ):
+        typer.echo(line)
+
+
+def _say_left(client: Client) -> None:
+    typer.echo(f"The ledger admits {client.remaining} more updates.")
+
+
+def _work(settings: SiteSettings, deadline: float | None = None) -> None:
+    """Keep the engine's process alive until the site has said its last."""
+    from fedvi.federation.flare import site_parent
+    from fedvi.federation.wire import FINISHED, LEFT
+
+    parent = site_parent(settings.folder)
+    try:
+        with _progress(settings) as show:
+            while True:
+                site = _site(settings)
+                show(site)
+                if site["failed"]:
+                    raise FedviError(f"{site['failed']} When it is mended, join again.")
+                if site["said"] == FINISHED or site["said"] == site["wanted"] == LEFT:
+                    break
+                if deadline is not None and time.monotonic() > deadline:
+                    return
+                parent.ensure()
+                time.sleep(LOOK)
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. Nothing is lost; go on with: fedvi site join {settings.folder}", err=True)
+        raise
+    finally:
+        parent.stop()
+    done = "The federation is over" if site["said"] == FINISHED else "Left"
+    typer.echo(f"{done}. What was spent, and on what: fedvi ledger statement {settings.ledger}")
+
+
+@contextlib.contextmanager
+def _progress(settings: SiteSettings) -> Any:
+    """Give a function that shows how far the site is: a bar in a terminal, else a line when something changes."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console, total = Console(stderr=True), settings.project.updates
+    said = {"text": ""}
+
+    def changed(site: Any) -> str:
+        text = f"{site['said'] or 'connecting'}{': ' + site['note'] if site['note'] else ''}"
+        new = text if text != said["text"] else ""
+        said["text"] = text
+        return new
+
+    if not console.is_terminal:
+
+        def say(site: Any) -> None:
+            if text := changed(site):
+                typer.echo(f"{text} ({site['releases']} releases)")
+
+        yield say
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates"))
+    with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
+        task = bar.add_task("connecting", total=total)
+
+        def show(site: Any) -> None:
+            changed(site)
+            bar.update(task, completed=min(site["releases"], total), description=said["text"])
+
+        yield show
+
+
+def _folder(kit: Path) -> Path:
+    folder = kit.with_suffix("") if kit.suffix == ".zip" else kit
+    if not folder.is_dir():
+        raise InputError(f"Expected the kit of a site that has joined, got {kit}. Use fedvi site join first.")
+    return folder.resolve()
+
+
+def _site(settings: SiteSettings) -> Any:
+    from fedvi.federation.client import read_site
+    from fedvi.federation.database import Database
+
+    with Database.open(settings.state) as database:
+        return read_site(database)
+
+
+def _want(kit: Path, wanted: str, said: str) -> str:
+    from fedvi.federation.client import want
+    from fedvi.federation.joining import SiteSettings
+
+    want(SiteSettings.load(_folder(kit)).state, wanted)
+    return said

@@ -1,0 +1,169 @@
+"""A federation on one machine: every party is a `fedvi` command of its own, with the engine's processes below it.
+
+What is checked at the end comes out of the files that they leave: the coordinator's, and every site's own file and
+ledger.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedvi.federation.client import read_site
+from fedvi.federation.database import Database
+from fedvi.federation.joining import FOLDER, STATE
+from fedvi.federation.making import make_federation
+from fedvi.federation.project import Project
+from fedvi.federation.store import FILE, Store
+from fedvi.privacy import ledger
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """What the files say.
+
+    updates: applied by the coordinator. lost: made by a site and never applied. duplicated: applied more than once.
+    unpaid: released, and not in the ledger. max_epsilon_over_budget: below zero if no site spent all of its budget.
+    difference: of q and the product of prior and stored factors.
+    """
+
+    updates: int
+    lost: int
+    duplicated: int
+    unpaid: int
+    max_epsilon_over_budget: float
+    difference: float
+
+
+class LocalFederation:
+    """A federation in a folder, which holds SITE.csv for every site of the project.
+
+    The project's port is replaced by one of this machine that is free.
+    """
+
+    def __init__(self, folder: Path, project: Project, epsilon: float):
+        self.folder, self.epsilon = folder.resolve(), epsilon
+        self.project = make_federation(dataclasses.replace(project, port=free_port()), self.coordinator)
+        self.parties: dict[str, Party] = {}
+
+    @property
+    def coordinator(self) -> Path:
+        """The coordinator's folder."""
+        return self.folder / "coordinator"
+
+    def store(self) -> Store:
+        """Open the coordinator's file."""
+        return Store.open(self.coordinator / FILE)
+
+    def ledger(self, site: str) -> Path:
+        """Return where a site has its ledger."""
+        return self.folder / f"{site}.ledger"
+
+    def kit(self, site: str) -> Path:
+        """Return where a site has unpacked its kit."""
+        return self.coordinator / "kits" / site
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Start all parties; at the end, stop them and all that they started."""
+        self.parties = {"coordinator": self._party("coordinator", "federation", "start", self.coordinator, "--no-page")}
+        for site in self.project.sites:
+            table = ("--data", self.folder / f"{site}.csv", "--ledger", self.ledger(site))
+            kit = self.kit(site).with_suffix(".zip")
+            self.parties[site] = self._party(site, "site", "join", kit, *table, "--eps", self.epsilon, "--yes")
+        try:
+            self.ensure()
+            yield
+        finally:
+            for party in self.parties.values():
+                party.interrupt()
+            for party in self.parties.values():
+                party.end()
+
+    def ensure(self) -> None:
+        """Start parties that have died."""
+        for party in self.parties.values():
+            party.ensure()
+
+    def wait(self) -> None:
+        """Wait until all parties have seen that it is over."""
+        for party in self.parties.values():
+            party.wait()
+
+    def check(self, store: Store) -> Check:
+        """Compare the coordinator's file with the sites' files and ledgers."""
+        applied = store.applied()
+        lost = unpaid = 0
+        over = -float("inf")
+        for site in self.project.sites:
+            with Database.open(self.kit(site) / FOLDER / STATE) as database:
+                made = int(read_site(database)["releases"])
+            book, there = ledger.read(self.ledger(site)), store.sequence(site)
+            lost += made - there
+            unpaid += max(made - sum(book.charged.values()), 0)
+            over = max(over, book.budget.spent(book.charged) - book.budget.epsilon)
+        numbers = [(site, sequence) for site, sequence, _ in applied]
+        digests = [digest for _, _, digest in applied]
+        twice = max(len(numbers) - len(set(numbers)), len(digests) - len(set(digests)))
+        return Check(len(applied), lost, twice, unpaid, over, store.verify())
+
+    def _party(self, name: str, *arguments: object) -> Party:
+        environment = os.environ | {"FEDVI_STATE_DIR": str(self.folder / "witnesses")}  # ledgers of demonstrations
+        return Party(list(map(str, arguments)), environment, self.folder / f"{name}.log")
+
+
+class Party:
+    """A command that is started again until it has ended well."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path):
+        self._command, self._environment, self._log = [sys.executable, "-m", "fedvi", *arguments], environment, log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    def ensure(self) -> None:
+        """Start it, unless it runs or has ended well."""
+        if self._process is not None and self._process.poll() in (None, 0):
+            return
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.starts += 1
+
+    def wait(self, seconds: float = 60) -> None:
+        """Wait until it has ended, but not for ever."""
+        if self._process is not None:
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                return
+
+    def interrupt(self) -> None:
+        """Ask it to stop, as Ctrl-C does."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """Wait for it, and kill it if it does not stop."""
+        self.wait(20)
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def free_port() -> int:
+    """Return a port of this machine that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])

@@ -1,0 +1,126 @@
+"""The coordinator's side of one site's job: hands the site's bytes to the durable server, and its answers back.
+
+Who is calling is decided by FLARE: on the coordinator's machine its parent process has checked the token that came
+with the message, which a site gets after it has proved its certificate. The names that a message claims are not
+looked at: FLARE's own peer context is one of those, because the sender writes it.
+
+The job ends when the site has nothing more to do. When the site's process has gone, or FLARE aborts the job, this
+process ends at once, so that the supervisor can start another: all that matters is in the coordinator's file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nvflare.apis.controller_spec import Task
+from nvflare.apis.fl_constant import CellMessageAuthHeaderKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.message import Message
+
+from fedvi.federation.flare.names import CHANNEL, DATABASE, MESSAGE, RUNS, TASK, YES
+
+if TYPE_CHECKING:
+    from fedvi.federation.server import Server
+
+LOOK = 0.25
+"""Seconds between looks at whether the job is over."""
+ASK = 1.0
+"""Seconds between questions to the site whether its process runs."""
+PATIENCE = 15.0
+"""Seconds that the site's process has to be started; later, one that does not run has gone."""
+SILENCE = 60.0
+"""Seconds after which a site that does not answer counts as gone."""
+
+
+class SiteController(Controller):
+    """Serves one site, for as long as it works."""
+
+    def __init__(self, site: str) -> None:
+        super().__init__()
+        self.site = site
+        self.server: Server | None = None
+        self.finished = threading.Event()
+        self.seen = time.monotonic()
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Open the coordinator's file and start to listen."""
+        from fedvi.federation.server import Server
+
+        self.engine = engine = fl_ctx.get_engine()
+        self.server = Server.open(Path(engine.get_workspace().get_root_dir()).resolve().parent / DATABASE)
+        self.clients = engine.get_participating_clients
+        self.cell = engine.get_cell().core_cell
+        self.cell.register_request_cb(CHANNEL, MESSAGE, self.answer)
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Give the site its task, and wait until it is done, finished, gone, or the job is aborted."""
+        task = Task(TASK, data=Shareable())
+        self.send(task, fl_ctx=fl_ctx, targets=[self.site])
+        began = asked = self.seen = time.monotonic()
+        ran = False
+        while not (abort_signal.triggered or self.finished.is_set() or task.completion_status is not None):
+            time.sleep(LOOK)
+            if time.monotonic() - asked < ASK:
+                continue
+            asked = time.monotonic()
+            assert self.server is not None
+            if self.server.finished(self.site):
+                break
+            runs = self._runs(fl_ctx.get_job_id())
+            ran = ran or runs is True
+            if runs:
+                self.seen = time.monotonic()
+            elif (runs is False and (ran or asked - began > PATIENCE)) or asked - self.seen > SILENCE:
+                self.logger.warning(f"The process of site {self.site} has gone.")
+                self._leave()
+        if abort_signal.triggered:
+            self._leave()
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:  # noqa: ARG002
+        """Close the coordinator's file."""
+        if self.server is not None:
+            self.server.close()
+
+    def _leave(self) -> None:
+        """End this process now; FLARE's own way takes seconds, and longer if it is not told first."""
+        with contextlib.suppress(Exception):
+            self.engine.update_job_run_status()
+        os._exit(1)
+
+    def answer(self, request: Message) -> Message:
+        """Return what the server answers to a message of our site; refuse everybody else."""
+        name = self._caller(request)
+        if name != self.site or self.server is None:
+            self.logger.warning(f"Refused a message to the job of site {self.site} from {name or 'nobody known'}.")
+            return make_reply(ReturnCode.UNAUTHENTICATED, error=f"This job serves site {self.site} only.")
+        data = request.payload
+        if not isinstance(data, bytes | bytearray | memoryview):
+            return make_reply(ReturnCode.INVALID_REQUEST, error="Expected bytes.")
+        reply = self.server.handle(name, bytes(data))
+        self.seen = time.monotonic()
+        if self.server.finished(name):
+            self.finished.set()
+        return make_reply(ReturnCode.OK, body=reply)
+
+    def _caller(self, request: Message) -> str | None:
+        """Return the name that belongs to the token that FLARE has checked."""
+        client = self.clients().get(request.get_header(CellMessageAuthHeaderKey.TOKEN))
+        return None if client is None else str(client.name)
+
+    def _runs(self, job: str) -> bool | None:
+        """Ask the site's long-lived process whether that of this job runs; None if there is no answer."""
+        question = Message(payload=job.encode())
+        reply = self.cell.send_request(CHANNEL, RUNS, self.site, question, timeout=2 * ASK, optional=True)
+        if reply is None or reply.get_header(MessageHeaderKey.RETURN_CODE) != ReturnCode.OK:
+            return None
+        return bytes(reply.payload or b"") == YES

@@ -1,0 +1,41 @@
+"""What the coordinator's side and the sites' side must call by the same name. Imports nothing."""
+
+from __future__ import annotations
+
+CHANNEL = "fedvi"
+"""Of our messages between coordinator and site."""
+
+MESSAGE, RUNS = "message", "runs"
+"""Topics: bytes from the site to the coordinator; the coordinator's question whether a job's process runs there."""
+
+YES, NO = b"yes", b"no"
+"""Answers to that question."""
+
+TASK = "work"
+"""The one task of a job."""
+
+SERVER = "server"
+"""FLARE's name of the coordinator."""
+
+DATABASE = "coordinator.db"
+"""The coordinator's file, beside the folder of its server."""
+
+SERVER_FOLDER, ADMIN_FOLDER, KITS_FOLDER, CA_FOLDER = "server", "admin", "kits", "ca"
+"""In the coordinator's folder."""
+
+SITE_FOLDER = "fedvi"
+"""In a kit: the project, and what the site decided for itself."""
+
+ADMIN = "supervisor@coordinator.fedvi"
+"""The only user: the supervisor, on the coordinator's machine."""
+
+ROLE = "lead"
+"""FLARE's name for a user who may submit jobs."""
+
+CONTROLLER = "fedvi.federation.flare.controller.SiteController"
+EXECUTOR = "fedvi.federation.flare.executor.SiteExecutor"
+"""The only classes that a job may name."""
+
+SITE_LAUNCHER = "fedvi.federation.flare.launcher.SiteLauncher"
+COORDINATOR_LAUNCHER = "fedvi.federation.flare.launcher.CoordinatorLauncher"
+"""How the two halves of a job are started."""

@@ -1,0 +1,98 @@
+"""Making a federation: the coordinator's folder with its file, and a startup kit for every site.
+
+folder/   federation.toml, schema.toml   as everybody has them
+          coordinator.db                 factors, product, history
+          server/ admin/ ca/             the engine's, for the coordinator alone
+          kits/SITE.zip                  for one site alone: it holds the site's key
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+from fedvi.errors import InputError
+from fedvi.federation.project import Project
+from fedvi.federation.store import FILE, Store
+
+KITS = "kits"
+
+
+def make_federation(project: Project, folder: Path) -> Project:
+    """Make the folder, or nothing at all, and return the project with its identity."""
+    from fedvi.federation.flare import make_kits
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"Expected a new or empty folder, got {folder}, which is not. Choose another with --out.")
+    project = dataclasses.replace(project, identity=secrets.token_hex(16))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        make_kits(project, unfinished)
+        project.save(unfinished)
+        Store.create(unfinished / FILE, project).close()
+        for site in project.sites:
+            _zip(unfinished / KITS / site)
+        if folder.exists():
+            folder.rmdir()
+        os.replace(unfinished, folder)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return project
+
+
+def add_to_federation(folder: Path, name: str) -> Path:
+    """Let one more site take part, and return its kit."""
+    from fedvi.federation.flare import add_site
+
+    with Store.open(folder / FILE) as store:
+        if name in store.names:
+            raise InputError(f"Expected a new site, got {name!r}, which takes part already.")
+        known = Project.load(folder)
+        project = dataclasses.replace(known, sites=(*known.sites, name))
+        add_site(project, folder, name)
+        store.add_site(name)
+        project.save(folder)
+    return _zip(folder / KITS / name)
+
+
+def unpack_kit(kit: Path) -> Path:
+    """Return the folder of a kit; one that came as a zip is unpacked beside it, once."""
+    if kit.is_dir():
+        return kit
+    if not kit.is_file():
+        raise InputError(f"Expected a kit, a folder or a zip from the coordinator, got {kit}: there is none.")
+    folder = kit.with_suffix("")
+    if folder.exists():
+        return folder
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=kit.parent))
+    try:
+        with zipfile.ZipFile(kit) as archive:
+            archive.extractall(unfinished)
+        os.replace(unfinished, folder)
+    except zipfile.BadZipFile:
+        raise InputError(f"Expected a kit, got {kit}, which is no zip file or damaged. Ask for it again.") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    for path in folder.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return folder
+
+
+def _zip(kit: Path) -> Path:
+    """Pack a kit for its way to the site, readable for nobody else here."""
+    path = kit.with_suffix(".zip")
+    with (
+        open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for each in sorted(kit.rglob("*")):
+            archive.write(each, each.relative_to(kit))
+    shutil.rmtree(kit)
+    return path

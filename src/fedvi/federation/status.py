@@ -1,0 +1,83 @@
+"""How a federation is, as plain values: for the page, the terminal and `--json`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from fedvi.data import encode
+from fedvi.federation.store import ABSENT, Store
+from fedvi.federation.wire import SPENT, WORKING
+from fedvi.metrics import evaluate
+
+SILENT = 60.0
+"""Seconds after which a site at work should have been heard of."""
+
+RECENT = 600.0
+"""Seconds for which a refusal is news."""
+
+SHOWN = (
+    *("name", "state", "last_seen", "updates", "rows", "epsilon", "epsilon_max", "delta"),
+    *("staleness", "repeated", "refused"),
+)
+"""What is shown of a site."""
+
+
+class Scores:
+    """How well q predicts a public test set, measured now and then."""
+
+    def __init__(self, store: Store, table: Path, every: float = 3.0):
+        rows = encode(store.project.schema, table)
+        self._store, self._x, self._y, self._every = store, rows.x, rows.y, every
+        self._lock, self._due = threading.Lock(), 0.0
+        self.history: list[tuple[int, float, float | None, float]] = []
+
+    def measured(self) -> list[tuple[int, float, float | None, float]]:
+        """Return version, time, accuracy (None for numbers) and log-likelihood, with a new line if q is new."""
+        with self._lock:
+            version, now = self._store.version, time.time()
+            known = bool(self.history) and self.history[-1][0] == version
+            if not known and time.monotonic() >= self._due:
+                scores = evaluate(self._store.project.recipe.model, self._store.posterior, self._x, self._y)  # type: ignore[arg-type]
+                self.history.append((version, now, scores.get("accuracy"), scores["log_likelihood"]))
+                self._due = time.monotonic() + self._every
+            return list(self.history)
+
+
+def status_of(store: Store, scores: Scores | None = None) -> dict[str, Any]:
+    """Return everything that people may want to see."""
+    project, now, sites, refusals = store.project, time.time(), store.sites(), store.refusals()
+    place = {name: number for number, name in enumerate(store.names)}
+    updates = store.updates()
+    return {
+        "name": project.name,
+        "version": store.version,
+        "time": now,
+        "started": store.started,
+        "stop": store.stop,
+        "over": store.over,
+        "model": "logistic" if project.is_binary else "linear",
+        "features": project.schema.dim,
+        "schema": project.schema.digest,
+        "sites": [{key: site[key] for key in SHOWN} for site in sites],
+        "updates": [[version, when, place[site], change] for version, when, site, change in updates],
+        "scores": [] if scores is None else [list(each) for each in scores.measured()],
+        "refusals": refusals,
+        "health": list(_complaints(store, sites, refusals, now)),
+    }
+
+
+def _complaints(store: Store, sites: list[dict[str, Any]], refusals: list[dict[str, Any]], now: float) -> list[str]:
+    if store.over:
+        return []
+    absent = [site["name"] for site in sites if site["state"] == ABSENT]
+    silent = [site for site in sites if site["state"] in (WORKING, SPENT) and now - site["last_seen"] > SILENT]
+    lately = [each for each in refusals if now - each["time"] < RECENT]
+    found = [f"Not joined yet: {', '.join(absent)}."] if absent else []
+    found += [f"{site['name']} was last heard of {(now - site['last_seen']) / 60:.0f} minutes ago." for site in silent]
+    for site in sorted({each["site"] for each in lately}):
+        count = sum(each["site"] == site for each in lately)
+        found.append(f"{count} messages of {site} were refused in the last ten minutes.")
+    return found

@@ -1,0 +1,292 @@
+"""What coordinators and sites type: real commands and processes, errors of one line, a federation's whole life."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedvi.cli import main
+from fedvi.demo.local import free_port
+from fedvi.federation.store import Store
+from fedvi.fitting import Fitted
+from small_federation import SCHEMA
+
+FEDVI = [sys.executable, "-c", "from fedvi.cli import main; main()"]
+
+
+def write_table(path: Path, number: int, rows: int = 200) -> Path:
+    rng = np.random.default_rng(number)
+    numbers = rng.normal(size=(rows, 2)).round(3)
+    answers = np.where(rng.random(rows) < 1 / (1 + np.exp(numbers[:, 1] - numbers[:, 0])), "yes", "no")
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["a", "b", "y"])
+        writer.writerows([*pair, answer] for pair, answer in zip(numbers.tolist(), answers, strict=True))
+    return path
+
+
+def write_project(folder: Path, updates: int = 10, **changes: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    SCHEMA.save(folder / "schema.toml")
+    lines = {"name": '"trial"', "sites": '["north", "south"]', "schema": '"schema.toml"', **changes}
+    top = "".join(f"{key} = {value}\n" for key, value in lines.items())
+    text = (
+        f'{top}[coordinator]\nhost = "localhost"\nport = {free_port()}\n[training]\nrows = 400\nupdates = {updates}\n'
+    )
+    (folder / "federation.toml").write_text(text)
+    return folder / "federation.toml"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation that was made and not started."""
+    folder = tmp_path_factory.mktemp("made")
+    run("federation", "init", write_project(folder), "--out", folder / "coordinator")
+    return folder / "coordinator"
+
+
+def run(*arguments: Any, code: int = 0, **options: Any) -> str:
+    done = subprocess.run([*FEDVI, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command in this process, where errors are found without waiting for imports."""
+
+    def call(*arguments: Any) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fedvi", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return call
+
+
+Here = Callable[..., tuple[int, str, str]]
+
+
+def test_template_is_a_federation_that_can_be_made(tmp_path: Path, here: Here) -> None:
+    code, text, _ = here("federation", "template")
+    assert code == 0
+    content = tomllib.loads(text)
+    assert {"name", "sites", "schema", "coordinator", "training", "privacy", "stop"} <= set(content)
+    SCHEMA.save(tmp_path / "schema.toml")
+    (tmp_path / "federation.toml").write_text(text)
+    code, out, err = here("federation", "init", tmp_path / "federation.toml", "--out", tmp_path / "made")
+    assert (code, err) == (0, "")
+    for site in content["sites"]:
+        assert str(tmp_path / "made" / "kits" / f"{site}.zip") in out
+        assert (tmp_path / "made" / "kits" / f"{site}.zip").stat().st_mode & 0o077 == 0
+    assert not (tmp_path / "made" / "kits" / content["sites"][0]).exists()
+
+
+def test_kit_holds_the_federation_and_nothing_of_other_parties(made: Path) -> None:
+    with zipfile.ZipFile(made / "kits" / "north.zip") as kit:
+        names = set(kit.namelist())
+        texts = b"".join(kit.read(name) for name in names if not name.endswith("/"))
+    assert {"fedvi/federation.toml", "fedvi/schema.toml"} <= names
+    assert not any(name.endswith(".sh") for name in names)
+    own = [
+        (made / "server" / "startup" / "server.key").read_bytes(),
+        (made / "admin" / "startup" / "client.key").read_bytes(),
+    ]
+    assert all(key not in texts for key in own)
+
+
+def test_made_federation_is_not_made_again(made: Path, here: Here) -> None:
+    before = (made / "coordinator.db").read_bytes()
+    code, _, err = here("federation", "init", made / "federation.toml", "--out", made)
+    assert code == 2
+    assert "new or empty folder" in err
+    assert (made / "coordinator.db").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sites": '["North"]'}, "lower-case"),
+        ({"sites": '["server"]'}, "server"),
+        ({"schema": '"nowhere.toml"'}, "nowhere.toml"),
+        ({"nonsense": "1"}, "nonsense"),
+    ],
+)
+def test_wrong_federations_are_refused_in_one_line(
+    changes: dict[str, str], said: str, tmp_path: Path, here: Here
+) -> None:
+    code, _, err = here("federation", "init", write_project(tmp_path, 10, **changes), "--out", tmp_path / "made")
+    assert code == 2
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "made").exists()
+
+
+def test_status_and_export_before_anybody_joined(made: Path, tmp_path: Path, here: Here) -> None:
+    code, out, _ = here("federation", "status", made, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["version"], found["running"], found["over"]) == (0, False, False)
+    assert [site["state"] for site in found["sites"]] == ["absent", "absent"]
+    assert found["health"] == ["Not joined yet: north, south."]
+    code, _, err = here("federation", "export", made, "--out", tmp_path / "model.fedvi")
+    assert code == 2
+    assert "none yet" in err
+    code, out, _ = here("federation", "stop", made)
+    assert "No coordinator" in out
+    code, _, err = here("federation", "status", tmp_path)
+    assert code == 2
+    assert "federation init" in err
+
+
+def joining(kit: Path, table: Path, ledger: Path, *more: str) -> tuple[Any, ...]:
+    return ("site", "join", kit, "--data", table, "--eps", "1", "--ledger", ledger, *more)
+
+
+def kit_of(made: Path, folder: Path, site: str = "north") -> Path:
+    folder.mkdir(exist_ok=True)
+    kit = folder / f"{site}.zip"
+    kit.write_bytes((made / "kits" / f"{site}.zip").read_bytes())
+    return kit
+
+
+def test_who_does_not_promise_has_made_no_ledger(made: Path, tmp_path: Path) -> None:
+    kit, table = kit_of(made, tmp_path), write_table(tmp_path / "table.csv", 0)
+    command = [*FEDVI, *map(str, joining(kit, table, tmp_path / "ledger"))]
+    done = subprocess.run(command, input="n\n", capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "epsilon 1 at delta 0.001" in done.stdout
+    assert "200 rows stay here" in done.stdout
+    assert not (tmp_path / "ledger").exists()
+    assert not list(Path(os.environ["FEDVI_STATE_DIR"]).glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,y\n1,no\n2,yes\n", "column 'b'"),
+        ("a,b,y\n1,2,no\n1,x,yes\n", "row 2 of column 'b'"),
+        ("a,b,y\n1,2,no\n", "at least 2 rows"),
+        ("a,b,y\n1,2,no\n1,2,perhaps\n", "perhaps"),
+    ],
+)
+def test_tables_that_do_not_fit_the_schema_are_refused_before_anything_is_made(
+    text: str, said: str, made: Path, tmp_path: Path, here: Here
+) -> None:
+    kit, table = kit_of(made, tmp_path), tmp_path / "table.csv"
+    table.write_text(text)
+    code, _, err = here(*joining(kit, table, tmp_path / "ledger", "--yes"))
+    assert code == 2
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "ledger").exists()
+
+
+def test_wrong_kits_and_options_are_named(made: Path, tmp_path: Path, here: Here) -> None:
+    kit, table = kit_of(made, tmp_path), write_table(tmp_path / "table.csv", 0)
+    for arguments, said in (
+        (("site", "join", tmp_path / "none.zip"), "there is none"),
+        (("site", "join", table), "no zip file"),
+        (("site", "join", kit, "--eps", "1"), "missing: --data, --ledger"),
+        (("site", "join", kit), "Nobody has joined"),
+        (("site", "status", tmp_path / "other.zip"), "site join first"),
+        (("site", "pause", kit), "Nobody has joined"),
+        (joining(kit, table, tmp_path / "ledger", "--yes", "--eps", "-1"), "eps"),
+    ):
+        code, _, err = here(*arguments)
+        assert code == 2, arguments
+        assert said in err
+        assert len(err.splitlines()) == 1
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 90) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.3)
+    return found
+
+
+@pytest.fixture
+def ended() -> Iterator[list[tuple[str, Path]]]:
+    """Collect what runs in the background, and end it whatever happens."""
+    started: list[tuple[str, Path]] = []
+    yield started
+    from fedvi.federation.running import ask_to_stop
+
+    for _, pid in started:
+        ask_to_stop(pid)
+
+
+@pytest.mark.slow
+def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]]) -> None:
+    """Made, started, joined, paused, resumed, joined late, left, stopped, started again, finished, exported."""
+    folder = tmp_path / "coordinator"
+    run("federation", "init", write_project(tmp_path, updates=40), "--out", folder)
+    tables = {
+        site: write_table(tmp_path / f"{site}.csv", number) for number, site in enumerate(("north", "south", "west"))
+    }
+
+    def states() -> dict[str, Any]:
+        with Store.open(folder / "coordinator.db") as store:
+            return {site["name"]: site for site in store.sites()}
+
+    def start() -> None:
+        ended.append(("coordinator", folder / "start.pid"))
+        run("federation", "start", folder, "--background", "--test", tables["north"])
+
+    def join(site: str) -> Path:
+        kit = kit_of(folder, tmp_path / site, site)
+        ended.append((site, kit.with_suffix("") / "fedvi" / "join.pid"))
+        run(*joining(kit, tables[site], tmp_path / site / "ledger", "--yes", "--background"))
+        return kit.with_suffix("")
+
+    start()
+    assert "is running already" in run("federation", "start", folder, "--no-page", code=2)
+    north = join("north")
+    eventually(lambda: states()["north"]["updates"] >= 1)
+    run("site", "pause", north)
+    eventually(lambda: states()["north"]["state"] == "paused")
+    assert json.loads(run("site", "status", north, "--json"))["state"] == "paused"
+    run("federation", "add", folder, "west")
+    west = join("west")
+    eventually(lambda: states()["west"]["updates"] >= 1)
+    assert "Stopped" in run("federation", "stop", folder)
+    released = {name: site["updates"] for name, site in states().items()}
+    start()
+    south = join("south")
+    eventually(lambda: states()["south"]["updates"] >= 1)
+    assert "Left" in run("site", "leave", south)
+    assert states()["south"]["state"] == "left"
+    run("site", "resume", north)
+    eventually(lambda: states()["north"]["state"] == "finished" and states()["west"]["state"] == "finished")
+    eventually(lambda: not (folder / "start.pid").exists())
+    assert all(states()[name]["updates"] >= count for name, count in released.items())
+    assert states()["north"]["updates"] == states()["west"]["updates"] == 40
+
+    model = tmp_path / "model.fedvi"
+    assert "Checked" in run("federation", "export", folder, "--out", model)
+    assert "exists" in run("federation", "export", folder, "--out", model, code=2)
+    fitted = Fitted.load(model)
+    assert [site.name for site in fitted.sites] == ["north", "south", "west"]
+    assert all(site.epsilon is not None and site.epsilon <= 1 for site in fitted.sites)
+    assert np.asarray(fitted.posterior.mean)[1] > 0 > np.asarray(fitted.posterior.mean)[2]
+    assert "epsilon" in run("federation", "status", folder)
+    assert "The federation is over" in run("federation", "start", folder, "--no-page")
+    for site, kit in (("north", north), ("west", west)):
+        found = json.loads(run("site", "status", kit, "--json"))
+        assert found["releases"] == 41, site
+        assert not found["running"]

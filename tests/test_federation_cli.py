@@ -232,9 +232,15 @@ def ended() -> Iterator[list[tuple[str, Path]]]:
 
 
 @pytest.mark.slow
-def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]]) -> None:
+def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]], here: Here) -> None:
     """Made, started, joined, paused, resumed, joined late, left, stopped, started again, finished, exported."""
     folder = tmp_path / "coordinator"
+
+    def run(*arguments: Any, code: int = 0) -> str:
+        ended, out, err = here(*arguments)
+        assert ended == code, out + err
+        return out if code == 0 else err
+
     run("federation", "init", write_project(tmp_path, updates=40), "--out", folder)
     tables = {
         site: write_table(tmp_path / f"{site}.csv", number) for number, site in enumerate(("north", "south", "west"))

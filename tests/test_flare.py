@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import gc
 import json
-import os
 import shutil
 import socket
 import ssl
@@ -17,8 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import psutil
 import pytest
 from cryptography import x509
 from nvflare.apis.client import Client
@@ -28,18 +25,14 @@ from nvflare.fuel.f3.message import Message
 
 import small_federation
 from fedvi.errors import InputError
-from fedvi.federation.client import read_site
-from fedvi.federation.database import Database
 from fedvi.federation.flare import Supervisor, add_site, coordinator_parent, make_kits, site_parent
 from fedvi.federation.flare.controller import SiteController
 from fedvi.federation.flare.jobs import write_job
 from fedvi.federation.flare.names import CONTROLLER, EXECUTOR
 from fedvi.federation.flare.processes import Parent, find
-from fedvi.federation.joining import SiteSettings
 from fedvi.federation.project import Project
 from fedvi.federation.server import Server
 
-LIMIT = 200.0
 """Seconds that a federation of these tests may take, on a machine that does other things too."""
 
 
@@ -319,54 +312,3 @@ def test_strangers_get_nowhere(folder: Path, project: Project, tmp_path: Path) -
             assert connected() == ("south",)
         with Server.open(folder / "coordinator.db") as server:
             assert server.version == 0
-
-
-@pytest.mark.slow
-@LEAKS
-def test_sites_finish_though_one_of_every_kind_of_process_is_killed(folder: Path, tmp_path: Path) -> None:
-    kits = [folder / "kits" / site for site in ("north", "south")]
-    for number, kit in enumerate(kits):
-        join(kit, tmp_path, number)
-    supervisor, parents = Supervisor(folder), [site_parent(kit) for kit in kits]
-    killed: set[int] = set()
-    deadline = time.monotonic() + LIMIT
-    with ended(supervisor, *parents), Server.open(folder / "coordinator.db") as server:
-        while not server.over:
-            assert time.monotonic() < deadline, [site["state"] for site in server.sites()]
-            for parent in parents:
-                parent.ensure()
-            supervisor.step()
-            if not killed and all(site["updates"] for site in server.sites()):
-                killed = kill_one_of_each(folder)
-            time.sleep(0.2)
-        assert len(killed) == 4
-        assert server.verify() < 1e-5
-        applied = [(site, number) for site, number, _ in server.applied()]
-        assert len(set(applied)) == len(applied)
-        assert 2 * 150 - 2 <= len(applied) <= 2 * 150  # each killed site may have paid for an update that it never made
-        for kit in kits:
-            with Database.open(kit / "fedvi" / "site.db") as database:
-                assert int(read_site(database)["releases"]) == server.sequence(kit.name)
-    assert find(tmp_path) == []
-
-
-def join(kit: Path, folder: Path, number: int) -> None:
-    """Do what `fedvi site join` does, without asking."""
-    rng = np.random.default_rng(number)
-    rows = [f"{a:.3f},{b:.3f},{'yes' if a > b else 'no'}" for a, b in np.clip(rng.normal(size=(200, 2)), -4, 4)]
-    data = folder / f"{kit.name}.csv"
-    data.write_text("\n".join(["a,b,y", *rows]))
-    SiteSettings(folder=kit, data=data, ledger=folder / f"{kit.name}.ledger", epsilon=1.0).save()
-
-
-def kill_one_of_each(folder: Path) -> set[int]:
-    """Kill a site's job, the other site's parent, a job of the coordinator and its server; return their numbers."""
-    north, south, server = folder / "kits" / "north", folder / "kits" / "south", folder / "server"
-    victims: dict[tuple[Path, int], psutil.Process] = {(at, depth): process for at, depth, process in find(folder)}
-    chosen = [victims.get(which) for which in ((north, 2), (south, 0), (server, 2), (server, 0))]
-    if None in chosen:
-        return set()
-    for process in chosen:
-        assert process is not None
-        os.kill(process.pid, 9)
-    return {process.pid for process in chosen if process is not None}

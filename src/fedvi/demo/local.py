@@ -109,8 +109,8 @@ class LocalFederation:
             lost += made - there
             unpaid += max(made - sum(book.charged.values()), 0)
             over = max(over, book.budget.spent(book.charged) - book.budget.epsilon)
-        numbers = [(site, sequence) for site, sequence, _ in applied]
-        digests = [digest for _, _, digest in applied]
+        numbers = [(site, sequence) for site, sequence, _, _ in applied]
+        digests = [digest for _, _, digest, _ in applied]
         twice = max(len(numbers) - len(set(numbers)), len(digests) - len(set(digests)))
         return Check(len(applied), lost, twice, unpaid, over, store.verify())
 

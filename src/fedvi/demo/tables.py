@@ -32,14 +32,14 @@ def adult_project(folder: Path, epsilon: float, updates: int, seed: int) -> Proj
     return Project("adult", SITES, schema, len(split.train_rows), updates=updates, epsilon=epsilon)
 
 
-def tiny_project(folder: Path, updates: int, rows: int = 50) -> Project:
+def tiny_project(folder: Path, updates: int, sites: tuple[str, ...] = SITES, rows: int = 50) -> Project:
     """Write tables with which an update is next to no work, two numbers and a few rows; return the federation."""
     schema = Schema((Number("a", -4, 4, 0, 1), Number("b", -4, 4, 0, 1)), BinaryTarget("y", ("no", "yes")))
-    for number, site in enumerate(SITES):
+    for number, site in enumerate(sites):
         rng = np.random.default_rng(number)
         numbers = {name: rng.normal(size=rows).round(3) for name in ("a", "b")}
         write_csv(folder / f"{site}.csv", {**numbers, "y": np.where(numbers["a"] > numbers["b"], "yes", "no")})
-    return Project("tiny", SITES, schema, rows * len(SITES), updates=updates)
+    return Project("tiny", sites, schema, rows * len(sites), updates=updates)
 
 
 def write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:

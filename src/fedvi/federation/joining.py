@@ -11,7 +11,7 @@ import time
 import tomllib
 from pathlib import Path
 
-from fedvi.checks import positive
+from fedvi.checks import in_range
 from fedvi.data import Encoded, encode
 from fedvi.errors import InputError, LedgerInUse
 from fedvi.federation.client import Client
@@ -40,7 +40,7 @@ class SiteSettings:
     accept: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        positive("eps", self.epsilon)
+        in_range("eps", self.epsilon, 1e-6, 1e6)
 
     @property
     def state(self) -> Path:

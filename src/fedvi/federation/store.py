@@ -153,9 +153,9 @@ class Store(Closing):
         """Return the number of a site's last release that was applied."""
         return int(self._site(name)["sequence"])
 
-    def applied(self) -> list[tuple[str, int, str]]:
-        """Return site, number and digest of all updates applied, in their order."""
-        rows = self._database.execute("SELECT site, sequence, digest FROM applied ORDER BY version")
+    def applied(self) -> list[tuple[str, int, str, int]]:
+        """Return site, number, digest, and version of q that it was made from, of all updates in their order."""
+        rows = self._database.execute("SELECT site, sequence, digest, based_on FROM applied ORDER BY version")
         return [tuple(row) for row in rows]
 
     def updates(self, most: int = 2000) -> list[tuple[int, float, str, float]]:

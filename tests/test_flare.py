@@ -4,89 +4,131 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import json
+import re
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
-from nvflare.apis.client import Client
-from nvflare.apis.fl_constant import CellMessageAuthHeaderKey
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
 
 import small_federation
+from engines import LEAKS, content, ended, make_folder, new_project, wait_for
 from fedvi.errors import InputError
 from fedvi.federation.flare import Supervisor, add_site, coordinator_parent, make_kits, site_parent
 from fedvi.federation.flare.controller import SiteController
 from fedvi.federation.flare.jobs import write_job
 from fedvi.federation.flare.names import CONTROLLER, EXECUTOR
 from fedvi.federation.flare.processes import Parent, find
+from fedvi.federation.flare.signing import Signer, Verifier, common_name
+from fedvi.federation.flare.workspace import write_workspace
+from fedvi.federation.making import KIT_FILES, unpack_kit
 from fedvi.federation.project import Project
 from fedvi.federation.server import Server
-
-"""Seconds that a federation of these tests may take, on a machine that does other things too."""
-
-
-LEAKS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""FLARE's session does not close the sockets of connections that were refused."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def content(path: Path) -> Any:
-    return json.loads(path.read_text())
 
 
 def certificate(kit: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate((kit / "startup" / "client.crt").read_bytes())
 
 
-def wait_for(happened: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, f"not within {seconds} seconds"
-        time.sleep(0.1)
-
-
 @pytest.fixture
 def project() -> Project:
-    return small_federation.project(port=free_port(), updates=150)
+    return new_project()
 
 
 @pytest.fixture
 def folder(tmp_path: Path, project: Project) -> Path:
     """A coordinator's folder with kits for north and south."""
-    made = tmp_path / "coordinator"
-    make_kits(project, made)
-    project.save(made)
-    Server.create(made / "coordinator.db", project).close()
-    return made
+    return make_folder(tmp_path, project)
 
 
 def test_site_takes_one_class_and_nothing_else_from_its_coordinator(folder: Path) -> None:
     for kit in (folder / "kits").iterdir():
-        resources = content(kit / "local" / "resources.json.default")
+        engine, name = write_workspace(kit)
+        assert name == kit.name
+        resources = content(engine / "local" / "resources.json")
         assert resources["class_allow_list"] == [EXECUTOR]
         assert resources["class_list_enforcement_mode"] == "enforce"
         assert resources["allow_log_streaming"] is False
         assert not any("log" in component["id"] for component in resources["components"])
-        permissions = content(kit / "local" / "authorization.json.default")["permissions"]
+        permissions = content(engine / "local" / "authorization.json")["permissions"]
         allowed = {(role, right) for role, rights in permissions.items() for right in rights if rights[right] != "none"}
         assert allowed == {("lead", "submit_job")}  # what it may submit, the list of classes says
-        assert content(kit / "startup" / "fed_client.json")["require_signed_jobs"] is True
-        assert not [path for path in kit.rglob("*") if path.suffix in {".sh", ".txt", ".py"}]
+        assert content(engine / "startup" / "fed_client.json")["require_signed_jobs"] is True
+
+
+def test_kit_is_data_and_what_it_brings_besides_is_not_used(folder: Path, tmp_path: Path) -> None:
+    kit = folder / "kits" / "north"
+    found = {str(path.relative_to(kit)) for path in kit.rglob("*") if path.is_file()}
+    assert found == set(KIT_FILES)
+    ran = tmp_path / "ran"
+    for place in (kit, kit / "engine", kit / "engine" / "local" / "custom", kit / "engine" / "startup"):
+        place.mkdir(parents=True, exist_ok=True)
+        for module in ("psutil", "nvflare", "sitecustomize", "fedvi"):
+            (place / f"{module}.py").write_text(f"open({str(ran)!r}, 'w')")
+    (kit / "engine" / "local" / "resources.json.default").write_text("{}")
+    parent = site_parent(kit)
+    assert not list((kit / "engine" / "local").glob("*.default"))
+    with ended(parent):
+        parent.start()
+        wait_for(lambda: "nvflare" in parent.log.read_text().lower())  # it has come as far as its own log
+        assert parent.alive()
+    assert not ran.exists()
+
+
+def zip_of(kit: Path, **changes: bytes | None) -> Path:
+    """Pack a kit with files changed, added or left out (None)."""
+    files: dict[str, bytes | None] = {name: (kit / name).read_bytes() for name in KIT_FILES}
+    files |= changes
+    path = kit.parent / "carried.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            if data is not None:
+                archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"local/custom/evil.py": b"1"}, "a file that no kit has: 'local/custom/evil.py'"),
+        ({"../../evil.py": b"1"}, "a file that no kit has"),
+        ({"startup/client.key": None}, "no such file: 'startup/client.key'"),
+        ({"fedvi/schema.toml": b"a" * (17 << 20)}, "of at most 16777216 bytes"),
+    ],
+)
+def test_kit_with_anything_else_in_it_is_refused(
+    changes: dict[str, bytes | None], said: str, folder: Path, tmp_path: Path
+) -> None:
+    before = set(tmp_path.rglob("*"))
+    path = zip_of(folder / "kits" / "north", **changes)
+    with pytest.raises(InputError, match=re.escape(said)):
+        unpack_kit(path)
+    assert set(tmp_path.rglob("*")) - before == {path}
+
+
+def test_unpacked_kit_is_for_its_owners_eyes_only(folder: Path) -> None:
+    unpacked = unpack_kit(zip_of(folder / "kits" / "north"))
+    assert {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()} == set(KIT_FILES)
+    assert all(path.stat().st_mode & 0o077 == 0 for path in unpacked.rglob("*"))
+
+
+def test_kit_of_a_site_that_the_federation_does_not_know_is_refused(folder: Path, project: Project) -> None:
+    kit = folder / "kits" / "north"
+    dataclasses.replace(project, sites=("south",)).save(kit / "fedvi")
+    with pytest.raises(InputError, match="Expected a kit for one of south, got one for 'north'"):
+        site_parent(kit)
+    (kit / "startup" / "client.crt").write_text("none")
+    with pytest.raises(InputError, match="Cannot use the certificate"):
+        site_parent(kit)
 
 
 def test_server_runs_a_job_per_site_and_keeps_its_files_to_itself(folder: Path, project: Project) -> None:
@@ -109,7 +151,8 @@ def test_kits_hold_the_project_and_keys_that_nobody_else_has(folder: Path, proje
         kit = folder / "kits" / site
         assert Project.load(kit / "fedvi") == project
         assert (kit / "startup" / "client.key").stat().st_mode & 0o077 == 0
-        assert certificate(kit).subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value == site
+        assert common_name(kit / "startup" / "client.crt") == site
+        assert (folder / "certificates" / f"{site}.crt").read_bytes() == (kit / "startup" / "client.crt").read_bytes()
     kept = folder / "ca" / project.name / "state" / "cert.json"
     assert kept.stat().st_mode & 0o077 == 0
     keys = {path.read_text().strip() for path in folder.rglob("*.key")}
@@ -138,7 +181,8 @@ def test_supervisor_reaches_a_server_with_a_public_name_on_its_own_machine(tmp_p
     make_kits(small_federation.project(host="federation.example.org"), tmp_path)
     admin = content(tmp_path / "admin" / "startup" / "fed_admin.json")["admin"]
     assert (admin["host"], admin["server_identity"]) == ("localhost", "federation.example.org")
-    site = content(tmp_path / "kits" / "north" / "startup" / "fed_client.json")["servers"][0]
+    engine, _ = write_workspace(tmp_path / "kits" / "north")
+    site = content(engine / "startup" / "fed_client.json")["servers"][0]
     assert site["service"]["target"].startswith("federation.example.org:")
 
 
@@ -177,30 +221,43 @@ class Recorder:
         return name == "done"
 
 
-def ask(token: str | None, payload: Any = b"release", **claimed: str) -> tuple[Message, Recorder]:
+def ask(folder: Path, payload: Any) -> tuple[Message, Recorder]:
+    """Give a message to the job of north."""
     controller, recorder = SiteController("north"), Recorder()
-    controller.server = recorder  # type: ignore[assignment]
-    controller.clients = lambda: {"token of north": Client("north", "token of north")}
-    headers = {CellMessageAuthHeaderKey.TOKEN: token, CellMessageAuthHeaderKey.CLIENT_NAME: "north", **claimed}
-    return controller.answer(Message(headers, payload)), recorder
+    controller.server, controller.job = recorder, "job 1"  # type: ignore[assignment]
+    controller.verifier = Verifier(folder / "certificates" / "north.crt")
+    return controller.answer(Message({}, payload)), recorder
 
 
-def test_bytes_of_the_site_reach_the_server_and_its_answer_the_site() -> None:
-    reply, recorder = ask("token of north")
+def signed(folder: Path, site: str, job: str = "job 1", data: bytes = b"release") -> bytes:
+    return Signer(folder / "kits" / site / "startup" / "client.key").sign(job, data)
+
+
+def test_bytes_of_the_site_reach_the_server_and_its_answer_the_site(folder: Path) -> None:
+    reply, recorder = ask(folder, signed(folder, "north"))
     assert recorder.handled == [("north", b"release")]
     assert (reply.get_header(MessageHeaderKey.RETURN_CODE), reply.payload) == (ReturnCode.OK, b"answer")
 
 
-@pytest.mark.parametrize("token", ["token of south", "", None])
-def test_caller_is_known_by_its_token_and_not_by_what_it_claims(token: str | None) -> None:
-    reply, recorder = ask(token)
-    assert recorder.handled == []
-    assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.UNAUTHENTICATED
-    assert "serves site north only" in reply.get_header(MessageHeaderKey.ERROR)
+def test_what_the_site_has_not_signed_for_this_job_is_refused(folder: Path) -> None:
+    right = signed(folder, "north")
+    for wrong in (
+        signed(folder, "south"),
+        signed(folder, "north", job="job 2"),
+        right[:-1] + b"f",
+        b"\0" + right[1:],
+        right[:100],
+        b"",
+        b"release",
+    ):
+        reply, recorder = ask(folder, wrong)
+        assert recorder.handled == []
+        assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.UNAUTHENTICATED
+        assert "serves site north only" in reply.get_header(MessageHeaderKey.ERROR)
 
 
-def test_message_that_is_no_bytes_is_refused() -> None:
-    reply, recorder = ask("token of north", {"not": "bytes"})
+def test_message_that_is_no_bytes_is_refused(folder: Path) -> None:
+    reply, recorder = ask(folder, {"not": "bytes"})
     assert recorder.handled == []
     assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.INVALID_REQUEST
 
@@ -244,17 +301,6 @@ def test_parent_that_dies_at_once_is_started_less_and_less_often(tmp_path: Path)
     assert waits[-1] > waits[0]
 
 
-@contextlib.contextmanager
-def ended(*parents: Parent | Supervisor) -> Iterator[None]:
-    """End parents and all that they started, whatever happens."""
-    try:
-        yield
-    finally:
-        for parent in parents:
-            parent.stop()
-        gc.collect()  # what FLARE leaks comes to light here, and not in another test
-
-
 def takes(port: int, context: ssl.SSLContext | None) -> bool:
     """Tell whether the server leaves a connection open for more than a moment."""
     with contextlib.ExitStack() as stack:
@@ -288,9 +334,10 @@ def test_strangers_get_nowhere(folder: Path, project: Project, tmp_path: Path) -
     make_kits(project, tmp_path / "foreign")
     impostor = tmp_path / "impostor"  # has south's certificate, and says that it is north
     shutil.copytree(folder / "kits" / "south", impostor)
-    settings = impostor / "startup" / "fed_client.json"
-    settings.write_text(settings.read_text().replace('"fqsn": "south"', '"fqsn": "north"'))
     supervisor, stranger = Supervisor(folder), site_parent(impostor)
+    settings = impostor / "engine" / "startup" / "fed_client.json"
+    settings.write_text(settings.read_text().replace('"fqsn": "south"', '"fqsn": "north"'))
+    stranger.command = [word.replace("uid=south", "uid=north") for word in stranger.command]
     honest = site_parent(folder / "kits" / "south")
 
     def connected() -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def simulated_generator() -> Any:
     """Return the randomness of this process's next update, as the simulation has it."""
     from fedvi.federation.randomness import stream
 
-    site = Path(os.environ["FEDVI_FLARE_FOLDER"]).name
+    site = Path(os.environ["FEDVI_FLARE_FOLDER"]).parent.name
     return stream(SEED, UPDATE, SITES.index(site), next(numbers))
 
 

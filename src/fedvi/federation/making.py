@@ -3,6 +3,7 @@
 folder/   federation.toml, schema.toml   as everybody has them
           coordinator.db                 factors, product, history
           server/ admin/ ca/             the engine's, for the coordinator alone
+          certificates/SITE.crt          by which a site's messages are known
           kits/SITE.zip                  for one site alone: it holds the site's key
 """
 
@@ -21,6 +22,11 @@ from fedvi.federation.project import Project
 from fedvi.federation.store import FILE, Store
 
 KITS = "kits"
+KIT_FILES = (
+    *("startup/client.crt", "startup/client.key", "startup/rootCA.pem"),
+    *("fedvi/federation.toml", "fedvi/schema.toml"),
+)
+LARGEST_FILE = 16 << 20
 
 
 def make_federation(project: Project, folder: Path) -> Project:
@@ -71,18 +77,34 @@ def unpack_kit(kit: Path) -> Path:
     folder = kit.with_suffix("")
     if folder.exists():
         return folder
+    files = _read_kit(kit)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=kit.parent))
     try:
-        with zipfile.ZipFile(kit) as archive:
-            archive.extractall(unfinished)
+        for name, content in files.items():
+            path = unfinished / name
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.touch(mode=0o600)
+            path.write_bytes(content)
         os.replace(unfinished, folder)
-    except zipfile.BadZipFile:
-        raise InputError(f"Expected a kit, got {kit}, which is no zip file or damaged. Ask for it again.") from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    for path in folder.rglob("*"):
-        path.chmod(0o700 if path.is_dir() else 0o600)
     return folder
+
+
+def _read_kit(kit: Path) -> dict[str, bytes]:
+    """Return the files of a kit, which are these and no others: whoever made it cannot bring in anything to be run."""
+    try:
+        with zipfile.ZipFile(kit) as archive:
+            found = {each.filename: each.file_size for each in archive.infolist() if not each.is_dir()}
+            if set(found) != set(KIT_FILES):
+                odd = sorted(set(found) ^ set(KIT_FILES))[0]
+                what = "a file that no kit has" if odd in found else "no such file"
+                raise InputError(f"Expected {kit} to be a kit, got {what}: {odd!r}. Ask the coordinator for it again.")
+            if max(found.values()) > LARGEST_FILE:
+                raise InputError(f"Expected files of at most {LARGEST_FILE} bytes in {kit}, got {max(found.values())}.")
+            return {name: archive.read(name) for name in KIT_FILES}
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise InputError(f"Expected a kit, got {kit}, which is no zip file or damaged: {error}. Ask again.") from None
 
 
 def _zip(kit: Path) -> Path:

@@ -24,6 +24,7 @@ from fedvi.gaussian import Gaussian
 from fedvi.local.recipe import UPDATES, Recipe, recipe
 
 FILE, SCHEMA_FILE = "federation.toml", "schema.toml"
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 RESERVED = {"server", "admin", "all", "coordinator"}
 MODELS = {True: "logistic", False: "linear"}
@@ -66,6 +67,8 @@ class Project:
             check_name(what, name)
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise InputError(f"Expected at least one site, and every one once, got {list(self.sites)}.")
+        if not HOST.fullmatch(self.host):
+            raise InputError(f"Expected the name or the address of the coordinator's host, got {self.host!r}.")
         whole("rows", self.rows, 2)
         whole("updates", self.updates, 1)
         whole("port", self.port, 1, 65535)

@@ -111,6 +111,10 @@ class Store(Closing):
         """Tell whether a site has nothing more to do."""
         return self._site(name)["state"] in (FINISHED, LEFT)
 
+    def may_work(self, name: str) -> bool:
+        """Tell whether a site may have something to do: one that has left may come back."""
+        return self._site(name)["state"] != FINISHED
+
     def add_site(self, name: str) -> None:
         """Let one more site take part."""
         check_name("a site's name", name)

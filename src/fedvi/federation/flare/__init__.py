@@ -1,6 +1,9 @@
 """The federation over NVIDIA FLARE: mutual TLS, startup kits, one job per site, and what keeps them all alive.
 
-    kits.py         certificates and a folder per party, hardened
+    kits.py         certificates, the coordinator's folders, a kit per site
+    workspace.py    where FLARE works at a site          policies.py   who may do what
+    gate.py         which requests come through          closed.py     FLARE's programs behind a gate
+    signing.py      who sent a message
     jobs.py         a site's job: configuration only
     controller.py   the coordinator's side of a site's job          executor.py   the site's side
     processes.py    FLARE's long-lived processes, with everything they started

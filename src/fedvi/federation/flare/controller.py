@@ -1,8 +1,7 @@
 """The coordinator's side of one site's job: hands the site's bytes to the durable server, and its answers back.
 
-Who is calling is decided by FLARE: on the coordinator's machine its parent process has checked the token that came
-with the message, which a site gets after it has proved its certificate. The names that a message claims are not
-looked at: FLARE's own peer context is one of those, because the sender writes it.
+Who is calling, the signature says, and nothing else that comes with a message: FLARE's own peer context is written by
+the sender, and the tokens by which FLARE knows its sites can be had by all of them.
 
 The job ends when the site has nothing more to do. When the site's process has gone, or FLARE aborts the job, this
 process ends at once, so that the supervisor can start another: all that matters is in the coordinator's file.
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nvflare.apis.controller_spec import Task
-from nvflare.apis.fl_constant import CellMessageAuthHeaderKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
@@ -27,7 +25,8 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 
-from fedvi.federation.flare.names import CHANNEL, DATABASE, MESSAGE, RUNS, TASK, YES
+from fedvi.federation.flare.names import CERTIFICATES, CHANNEL, DATABASE, MESSAGE, RUNS, TASK, YES
+from fedvi.federation.flare.signing import Verifier
 
 if TYPE_CHECKING:
     from fedvi.federation.server import Server
@@ -49,6 +48,8 @@ class SiteController(Controller):
         super().__init__()
         self.site = site
         self.server: Server | None = None
+        self.verifier: Verifier | None = None
+        self.job = ""
         self.finished = threading.Event()
         self.seen = time.monotonic()
 
@@ -57,8 +58,9 @@ class SiteController(Controller):
         from fedvi.federation.server import Server
 
         self.engine = engine = fl_ctx.get_engine()
-        self.server = Server.open(Path(engine.get_workspace().get_root_dir()).resolve().parent / DATABASE)
-        self.clients = engine.get_participating_clients
+        folder = Path(engine.get_workspace().get_root_dir()).resolve().parent
+        self.server, self.job = Server.open(folder / DATABASE), fl_ctx.get_job_id()
+        self.verifier = Verifier(folder / CERTIFICATES / f"{self.site}.crt")
         self.cell = engine.get_cell().core_cell
         self.cell.register_request_cb(CHANNEL, MESSAGE, self.answer)
 
@@ -73,10 +75,7 @@ class SiteController(Controller):
             if time.monotonic() - asked < ASK:
                 continue
             asked = time.monotonic()
-            assert self.server is not None
-            if self.server.finished(self.site):
-                break
-            runs = self._runs(fl_ctx.get_job_id())
+            runs = self._runs()
             ran = ran or runs is True
             if runs:
                 self.seen = time.monotonic()
@@ -98,28 +97,25 @@ class SiteController(Controller):
         os._exit(1)
 
     def answer(self, request: Message) -> Message:
-        """Return what the server answers to a message of our site; refuse everybody else."""
-        name = self._caller(request)
-        if name != self.site or self.server is None:
-            self.logger.warning(f"Refused a message to the job of site {self.site} from {name or 'nobody known'}.")
-            return make_reply(ReturnCode.UNAUTHENTICATED, error=f"This job serves site {self.site} only.")
-        data = request.payload
-        if not isinstance(data, bytes | bytearray | memoryview):
+        """Return what the server answers to a message of our site; refuse everybody else's."""
+        signed = request.payload
+        if self.server is None or self.verifier is None:
+            return make_reply(ReturnCode.SERVICE_UNAVAILABLE, error="This job has not begun.")
+        if not isinstance(signed, bytes | bytearray | memoryview):
             return make_reply(ReturnCode.INVALID_REQUEST, error="Expected bytes.")
-        reply = self.server.handle(name, bytes(data))
+        data = self.verifier.opened(self.job, bytes(signed))
+        if data is None:
+            self.logger.warning(f"Refused a message to the job of site {self.site} that it has not signed.")
+            return make_reply(ReturnCode.UNAUTHENTICATED, error=f"This job serves site {self.site} only.")
+        reply = self.server.handle(self.site, data)
         self.seen = time.monotonic()
-        if self.server.finished(name):
+        if self.server.finished(self.site):
             self.finished.set()
         return make_reply(ReturnCode.OK, body=reply)
 
-    def _caller(self, request: Message) -> str | None:
-        """Return the name that belongs to the token that FLARE has checked."""
-        client = self.clients().get(request.get_header(CellMessageAuthHeaderKey.TOKEN))
-        return None if client is None else str(client.name)
-
-    def _runs(self, job: str) -> bool | None:
+    def _runs(self) -> bool | None:
         """Ask the site's long-lived process whether that of this job runs; None if there is no answer."""
-        question = Message(payload=job.encode())
+        question = Message(payload=self.job.encode())
         reply = self.cell.send_request(CHANNEL, RUNS, self.site, question, timeout=2 * ASK, optional=True)
         if reply is None or reply.get_header(MessageHeaderKey.RETURN_CODE) != ReturnCode.OK:
             return None

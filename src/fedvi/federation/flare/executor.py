@@ -19,7 +19,8 @@ from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellCode
 from nvflare.fuel.f3.message import Message
 
 from fedvi.errors import FedviError, NotReached
-from fedvi.federation.flare.names import CHANNEL, MESSAGE, SERVER, TASK
+from fedvi.federation.flare.names import CHANNEL, KEY, MESSAGE, SERVER, STARTUP_FOLDER, TASK
+from fedvi.federation.flare.signing import Signer
 
 PATIENCE = 30.0
 """Seconds to wait for an answer, before the same bytes are sent again."""
@@ -32,7 +33,7 @@ class SiteExecutor(Executor):
         """Do the site's work; return a code and nothing else."""
         if task_name != TASK:
             return make_reply(ReturnCode.TASK_UNKNOWN)
-        kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir()).resolve()
+        kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir()).resolve().parent
         try:
             self._work(kit, fl_ctx, abort_signal)
         except FedviError as error:
@@ -50,12 +51,11 @@ class SiteExecutor(Executor):
         from fedvi.federation.work import work
 
         cell = fl_ctx.get_engine().get_cell().core_cell
-        target = f"{SERVER}.{fl_ctx.get_job_id()}"
+        job, signer = fl_ctx.get_job_id(), Signer(kit / STARTUP_FOLDER / KEY)
 
         def send(data: bytes) -> bytes:
-            reply = cell.send_request(
-                channel=CHANNEL, topic=MESSAGE, target=target, request=Message(payload=data), timeout=PATIENCE
-            )
+            signed = Message(payload=signer.sign(job, data))
+            reply = cell.send_request(CHANNEL, MESSAGE, f"{SERVER}.{job}", signed, timeout=PATIENCE)
             code = reply.get_header(MessageHeaderKey.RETURN_CODE) if reply is not None else CellCode.TIMEOUT
             if code != CellCode.OK or not isinstance(reply.payload, bytes | bytearray | memoryview):
                 raise NotReached(f"The coordinator gave no answer ({code}); the same message is sent again.")

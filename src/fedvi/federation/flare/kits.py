@@ -4,11 +4,12 @@
       server/         the coordinator's server
       admin/          the supervisor's user, the only one there is
       kits/NAME/      carried to the machine of site NAME; fedvi/ in it holds the project
+      certificates/   of the sites, by which their messages are known
       ca/             the certificate authority: who has it can make sites
 
-FLARE's defaults let its administrators send code to every site, read its files and its logs. Here a site takes one
-class, `SiteExecutor`, without arguments, and the only user may start and end jobs, nothing else. No code comes with
-a job, no log leaves.
+A kit is data, and little of it: the site's certificate and key, the authority's certificate, and the project. What
+FLARE does at a site, the fedvi that is installed there decides (workspace.py). At the server, the only user may start
+and end jobs, nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,32 +34,29 @@ from fedvi.errors import InputError
 from fedvi.federation.flare.names import (
     ADMIN,
     ADMIN_FOLDER,
+    AUTHORITY,
     CA_FOLDER,
+    CERTIFICATE,
+    CERTIFICATES,
     CONTROLLER,
     COORDINATOR_LAUNCHER,
-    EXECUTOR,
+    KEY,
     KITS_FOLDER,
     ROLE,
     SERVER_FOLDER,
     SITE_FOLDER,
-    SITE_LAUNCHER,
+    STARTUP_FOLDER,
 )
+from fedvi.federation.flare.policies import AT_SERVER, LOGGING, policy
+from fedvi.federation.flare.workspace import SCHEME
 from fedvi.federation.project import Project
 
 ORGANISATION = "fedvi"
 CONFIGURATION = "config"
-SCHEME = "tcp"
 YEARS = 10
 MANY = 10_000
 SITE_GONE = 60
 """Seconds without a heartbeat after which the server forgets a site's connection."""
-
-NOTHING = dict.fromkeys(
-    ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate", "shell_commands", "byoc"), "none"
-)
-AT_SERVER = NOTHING | {"submit_job": "any", "manage_job": "n:submitter", "view": "any"}
-AT_SITE = NOTHING | {"submit_job": "any"}
-ROLES = ("project_admin", "org_admin", "lead", "member")
 
 
 def make_kits(project: Project, folder: Path) -> None:
@@ -115,9 +113,14 @@ def _provision(project: Project, folder: Path, sites: Sequence[str]) -> Path:
 
 
 def _hand_out(project: Project, made: Path, folder: Path, site: str) -> None:
-    project.save(made / SITE_FOLDER)
-    (folder / KITS_FOLDER).mkdir(exist_ok=True)
-    shutil.move(made, folder / KITS_FOLDER / site)
+    """Make a site's kit of what FLARE made, and keep its certificate."""
+    kit = folder / KITS_FOLDER / site
+    (kit / STARTUP_FOLDER).mkdir(parents=True, mode=0o700)
+    for name in (CERTIFICATE, KEY, AUTHORITY):
+        shutil.move(made / STARTUP_FOLDER / name, kit / STARTUP_FOLDER / name)
+    project.save(kit / SITE_FOLDER)
+    (folder / CERTIFICATES).mkdir(exist_ok=True)
+    shutil.copy(kit / STARTUP_FOLDER / CERTIFICATE, folder / CERTIFICATES / f"{site}.crt")
 
 
 def _forget_keys(state: Path) -> None:
@@ -130,13 +133,19 @@ def _forget_keys(state: Path) -> None:
 
 
 class Hardening(Builder):
-    """Takes out of the kits what FLARE allows by default and we do not need."""
+    """Takes away from the server and its user what FLARE allows by default and we do not need."""
 
     def build(self, project: FlareProject, ctx: ProvisionContext) -> None:
-        """Rewrite the local policies of the server and the sites, and what the supervisor connects to."""
-        _secure(Path(ctx.get_local_dir(project.get_server())), AT_SERVER, server_resources)
-        for site in project.get_clients():
-            _secure(Path(ctx.get_local_dir(site)), AT_SITE, site_resources)
+        """Rewrite the local policies of the server, and what the supervisor connects to."""
+        local = Path(ctx.get_local_dir(project.get_server()))
+        path = local / "resources.json.default"
+        resources = server_resources(json.loads(path.read_text(encoding="utf-8")))
+        for name, content in (
+            ("resources.json.default", resources),
+            ("log_config.json.default", LOGGING),
+            ("authorization.json.default", policy(AT_SERVER)),
+        ):
+            (local / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
         for user in project.get_admins():
             path = Path(ctx.get_kit_dir(user)) / "fed_admin.json"
             settings = json.loads(path.read_text(encoding="utf-8"))
@@ -168,35 +177,6 @@ def server_resources(resources: dict[str, Any]) -> dict[str, Any]:
     resources["class_allow_list"] = [CONTROLLER]
     resources["servers"][0] |= {"max_num_clients": MANY, "heart_beat_timeout": SITE_GONE, "admin_timeout": 5.0}
     return resources
-
-
-def site_resources(resources: dict[str, Any]) -> dict[str, Any]:
-    """Return a site's resources: one class, no streaming of logs."""
-    _keep(resources, {"resource_manager", "resource_consumer", "process_launcher"})
-    _component(resources, "process_launcher")["path"] = SITE_LAUNCHER
-    resources["class_allow_list"] = [EXECUTOR]
-    resources["allow_log_streaming"] = False
-    resources["client"]["client_register_interval"] = 0.5
-    return resources
-
-
-def _secure(local: Path, rights: dict[str, str], change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    path = local / "resources.json.default"
-    path.write_text(json.dumps(change(json.loads(path.read_text(encoding="utf-8"))), indent=2), encoding="utf-8")
-    path = local / "log_config.json.default"
-    path.write_text(json.dumps(log_settings(json.loads(path.read_text(encoding="utf-8"))), indent=2), encoding="utf-8")
-    policy = {"format_version": "1.0", "permissions": dict.fromkeys(ROLES, NOTHING) | {ROLE: rights}}
-    (local / "authorization.json.default").write_text(json.dumps(policy, indent=2), encoding="utf-8")
-
-
-def log_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings by which all goes to the output once, not into five files, and trying again is no news."""
-    settings["handlers"] = {"console": settings["handlers"]["consoleHandler"] | {"formatter": "baseFormatter"}}
-    settings["loggers"] = {
-        "root": {"level": "INFO", "handlers": ["console"]},
-        "nvflare.private.fed.authenticator": {"level": "WARNING"},
-    }
-    return settings
 
 
 def _keep(resources: dict[str, Any], names: set[str]) -> None:

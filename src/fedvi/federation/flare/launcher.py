@@ -11,9 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.forkserver
 import os
-import runpy
 import shlex
-import sys
 import threading
 from typing import Any
 
@@ -27,6 +25,7 @@ from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 from nvflare.utils.job_launcher_utils import generate_client_command, generate_server_command, get_credential_env
 
+from fedvi.federation.flare.closed import APPS, run_closed
 from fedvi.federation.flare.names import CHANNEL, NO, RUNS, YES
 
 SITE_MODULES = [
@@ -144,5 +143,4 @@ def run(words: list[str], environment: dict[str, str]) -> None:
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = words
-    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    run_closed(words[0].removeprefix(APPS), words[1:])

@@ -23,8 +23,17 @@ DATABASE = "coordinator.db"
 SERVER_FOLDER, ADMIN_FOLDER, KITS_FOLDER, CA_FOLDER = "server", "admin", "kits", "ca"
 """In the coordinator's folder."""
 
+CERTIFICATES = "certificates"
+"""In the coordinator's folder: of all sites, by which their messages are known."""
+
 SITE_FOLDER = "fedvi"
 """In a kit: the project, and what the site decided for itself."""
+
+ENGINE_FOLDER = "engine"
+"""In a kit, made at the site: where FLARE works."""
+
+STARTUP_FOLDER, CERTIFICATE, KEY, AUTHORITY = "startup", "client.crt", "client.key", "rootCA.pem"
+"""In a kit: the site's certificate, its private key, and the certificate of the authority that made them."""
 
 ADMIN = "supervisor@coordinator.fedvi"
 """The only user: the supervisor, on the coordinator's machine."""

@@ -22,10 +22,12 @@ import psutil
 
 from fedvi.compiling import cache_compilations
 from fedvi.errors import InputError
+from fedvi.federation.flare.closed import SERVER_PARENT, SITE_PARENT
 from fedvi.federation.flare.kits import CONFIGURATION, ORGANISATION
 from fedvi.federation.flare.names import SERVER_FOLDER
+from fedvi.federation.flare.workspace import write_workspace
 
-APPS = "nvflare.private.fed.app."
+CLOSED = "fedvi.federation.flare.closed"
 MARK = "FEDVI_FLARE_FOLDER"
 """Variable of the environment of all processes that work in a folder."""
 JOB = "????????-????-????-????-????????????"
@@ -45,13 +47,14 @@ HEALTHY = 30.0
 class Parent:
     """A long-lived process in a folder: a server's or a site's.
 
-    module: of FLARE. arguments: for it, after the folder.
+    program: of FLARE. arguments: for it, after the folder.
     leftovers: patterns of what a dead process may leave in the folder, and the next must not find.
     """
 
-    def __init__(self, folder: Path, module: str, arguments: Sequence[str], leftovers: Sequence[str]):
+    def __init__(self, folder: Path, program: str, arguments: Sequence[str], leftovers: Sequence[str]):
         self.folder = folder.resolve()
-        self.command = [sys.executable, "-u", "-m", APPS + module, "-m", str(self.folder), *arguments]
+        closed = [sys.executable, "-P", "-u", "-m", CLOSED, program]  # -P: no modules of the folder it works in
+        self.command = [*closed, "-m", str(self.folder), *arguments]
         self.leftovers = leftovers
         self.process: subprocess.Popen[bytes] | None = None
         self.started = 0.0
@@ -73,7 +76,8 @@ class Parent:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         cache_compilations()
         alone = {"OPENBLAS_NUM_THREADS": "1"}  # no threads in the process that is forked
-        environment = alone | os.environ | {MARK: str(self.folder), "PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2"}
+        own = {MARK: str(self.folder), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "MALLOC_ARENA_MAX": "2"}
+        environment = alone | os.environ | own
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 self.command,
@@ -160,17 +164,12 @@ def coordinator_parent(folder: Path) -> Parent:
     server = folder / SERVER_FOLDER
     _place_storage(server)
     settings = ["secure_train=true", f"org={ORGANISATION}", f"config_folder={CONFIGURATION}"]
-    return Parent(
-        server, "server.server_train", ["-s", "fed_server.json", "--set", *settings], [*STALE, "jobs", "snapshots"]
-    )
+    return Parent(server, SERVER_PARENT, ["-s", "fed_server.json", "--set", *settings], [*STALE, "jobs", "snapshots"])
 
 
 def site_parent(kit: Path) -> Parent:
     """Return the process of a site, for its kit."""
-    try:
-        name = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))["client"]["fqsn"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(f"Expected a site's kit, with startup/fed_client.json in it; got {kit}.") from None
+    engine, name = write_workspace(kit)
     settings = [
         "secure_train=true",
         f"uid={name}",
@@ -178,7 +177,7 @@ def site_parent(kit: Path) -> Parent:
         f"config_folder={CONFIGURATION}",
         f"heart_beat_interval={HEARTBEAT}",
     ]
-    return Parent(kit, "client.client_train", ["-s", "fed_client.json", "--set", *settings], STALE)
+    return Parent(engine, SITE_PARENT, ["-s", "fed_client.json", "--set", *settings], STALE)
 
 
 def _place_storage(server: Path) -> None:

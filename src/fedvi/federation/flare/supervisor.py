@@ -116,7 +116,7 @@ class Supervisor:
         for site in self.server.names:
             turn = self.turns.setdefault(site, Turn())
             self._tidy(session, turn, [job for job in jobs if job["name"] == job_name(site)], running)
-            if not turn.job and site in self.connected and not self.server.finished(site):
+            if not turn.job and site in self.connected and self.server.may_work(site):
                 self._submit(session, site, turn)
 
     def _tidy(self, session: Session, turn: Turn, jobs: list[dict[str, Any]], running: set[str]) -> None:

@@ -23,7 +23,7 @@ LEAKS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarn
 
 
 def new_project(**changes: Any) -> Project:
-    return small_federation.project(port=free_port(), updates=150, **changes)
+    return small_federation.project(**{"port": free_port(), "updates": 150, **changes})
 
 
 def make_folder(place: Path, project: Project) -> Path:

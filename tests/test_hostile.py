@@ -82,7 +82,8 @@ print(sorted(left), socket_conn.MAX_FRAME_SIZE < 1e8, CoreCell.__name__)
 def hostile(monkeypatch: pytest.MonkeyPatch, name: str, folder: Path) -> Iterator[None]:
     """Let processes that are started within be hostile."""
     with monkeypatch.context() as changed:
-        changed.setenv("PYTHONPATH", str(Path(__file__).parent / "hostile"))
+        changed.setenv("PYTHONPATH", str(Path(__file__).parent / "injected"))
+        changed.setenv("FEDVI_INJECTED", "hostile")
         changed.setenv("HOSTILE_NAME", name)
         changed.setenv("HOSTILE_FOLDER", str(folder))
         yield

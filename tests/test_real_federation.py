@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -42,10 +41,8 @@ class Replayed:
 
 def test_engine_and_simulation_reach_the_same_posterior(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same randomness, and the order that came about: the same q, to rounding."""
-    seeded = Path(__file__).parent / "seeded"
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(seeded), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    )
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "injected"))
+    monkeypatch.setenv("FEDVI_INJECTED", "seeded")
     sites = ("north", "south")
     project = tiny_project(tmp_path, 25, sites)
     federation = LocalFederation(tmp_path, project, 1.0)

@@ -88,7 +88,7 @@ def at_server(peer: str | None, origin: str, destination: str, kind: Kind) -> bo
 
 
 def at_servers_job(peer: str | None, origin: str, destination: str, kind: Kind) -> bool:
-    """Tell whether the coordinator's half of a job lets a request in; all come by way of the server, which looks too."""
+    """Tell whether the coordinator's half of a job lets a request in; all come by way of the server's gate."""
     return peer is None and destination != SERVER and (_root(origin) == SERVER or _among(kind, SITE_TO_JOB))
 
 

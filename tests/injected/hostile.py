@@ -1,28 +1,20 @@
-"""Makes a site, or a coordinator, hostile from within its own processes; for test_hostile.py, on PYTHONPATH only.
+"""Makes a site, or a coordinator, hostile from within its own processes; for test_hostile.py.
 
-Python imports this file at its start. When the engine's process of a job loads its half of the job, a thread begins to
-ask other parties for what they must not give, and writes down what each of them answered.
+When the engine's process of a job begins its half of the job, a thread asks other parties for what they must not give,
+and writes down what each of them answered.
 """
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import json
 import os
-import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-TARGETS = {
-    "fedvi.federation.flare.executor": ("SiteExecutor", "_work"),
-    "fedvi.federation.flare.controller": ("SiteController", "control_flow"),
-}
-SECRET = "rows of north"  # the text of the file that is asked for
+from loading import change_when_loaded
 
 
 def attack(cell: Any) -> None:
@@ -57,20 +49,12 @@ def attack(cell: Any) -> None:
     ask("end of the attacks", "fedvi", "nothing", "server")
 
 
-class Loader(importlib.abc.Loader):
-    """Loads a module as it is, and lets a thread attack when one of its methods is called."""
+def attacking(kind: str, method: str) -> Callable[[Any], None]:
+    """Return a change by which a thread attacks when a method of a class is called."""
 
-    def __init__(self, real: importlib.abc.Loader):
-        self.real = real
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self.real.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self.real.exec_module(module)
-        name, method = TARGETS[module.__name__]
-        kind = getattr(module, name)
-        real = getattr(kind, method)
+    def change(module: Any) -> None:
+        changed = getattr(module, kind)
+        real = getattr(changed, method)
 
         def hostile(self: Any, *args: Any) -> Any:
             context = next(each for each in args if hasattr(each, "get_engine"))
@@ -78,22 +62,14 @@ class Loader(importlib.abc.Loader):
             threading.Thread(target=attack, args=[cell], daemon=True).start()
             return real(self, *args)
 
-        setattr(kind, method, hostile)
+        setattr(changed, method, hostile)
+
+    return change
 
 
-class Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules that are made hostile."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name not in TARGETS:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = Loader(spec.loader)
-        return spec
-
-
-if "HOSTILE_NAME" in os.environ:
-    sys.meta_path.insert(0, Finder())
+change_when_loaded(
+    {
+        "fedvi.federation.flare.executor": attacking("SiteExecutor", "_work"),
+        "fedvi.federation.flare.controller": attacking("SiteController", "control_flow"),
+    }
+)

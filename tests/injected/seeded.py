@@ -1,0 +1,32 @@
+"""Makes sites of a federation draw from the streams of a simulation; for test_real_federation.py."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+from loading import change_when_loaded
+
+SEED = 11
+SITES = ("north", "south")
+UPDATE = 1  # the purpose of a stream that fedvi.federation.randomness calls so
+numbers = itertools.count(1)
+
+
+def simulated_generator() -> Any:
+    """Return the randomness of this process's next update, as the simulation has it."""
+    from fedvi.federation.randomness import stream
+
+    site = Path(os.environ["FEDVI_FLARE_FOLDER"]).parent.name
+    return stream(SEED, UPDATE, SITES.index(site), next(numbers))
+
+
+def change(module: Any) -> None:
+    """Replace one function."""
+    module.secure_generator = simulated_generator
+
+
+if "FEDVI_FLARE_FOLDER" in os.environ:  # in processes of the engine only
+    change_when_loaded({"fedvi.privacy.randomness": change})

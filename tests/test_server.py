@@ -70,6 +70,10 @@ def changed(arrays: dict[str, np.ndarray], part: str, value: Any) -> dict[str, n
     return {**arrays, part: np.asarray(value, np.float32)}
 
 
+def full(value: float) -> np.ndarray:
+    return np.full(3, value, np.float32)
+
+
 def hostile(what: str, number: int, seed: int, last: bytes) -> tuple[str, bytes]:
     """Return an error and a message that must be refused with it, by a site whose next release has this number."""
     good = factor(seed)
@@ -88,6 +92,8 @@ def hostile(what: str, number: int, seed: int, last: bytes) -> tuple[str, bytes]
             return "ImproperRelease", message(PROJECT, number, changed(good, "2", [1, -1e-3, 1]))
         case "absurd":
             return "AbsurdRelease", message(PROJECT, number, changed(good, str(seed % 3), [0, 3e38, 0]))
+        case "beyond sense":
+            return "AbsurdRelease", message(PROJECT, number, {"0": full(1e6), "1": full(1e-9), "2": full(0)})
         case "wrong shape":
             return "MalformedRelease", message(PROJECT, number, changed(good, "1", [1.0] * (seed % 3)))
         case "wrong type":
@@ -129,6 +135,7 @@ HOSTILE = [
     "infinite",
     "improper",
     "absurd",
+    "beyond sense",
     "wrong shape",
     "wrong type",
     "one array more",

@@ -32,6 +32,7 @@ from fedvi.errors import (
     ReleaseRefused,
 )
 from fedvi.federation.coordinator import Coordinator, ServerState
+from fedvi.federation.sense import LARGEST, extent
 from fedvi.federation.store import Store
 from fedvi.federation.wire import (
     FACTOR,
@@ -117,10 +118,15 @@ class Server(Store):
         before = self._coordinator(name, site, federation)
         release = Release(factor, jnp.int32(request.sequence), schema=request.schema)
         after = before.receive(name, release).state
-        change = float(_change(before.state, after))
+        change, found = map(float, _measured(before.state, after))
         if not math.isfinite(change):
             raise AbsurdRelease(
                 f"Release {request.sequence} of {name!r} would change the posterior beyond all measure."
+            )
+        if found > LARGEST / 2:  # sites round differently
+            raise AbsurdRelease(
+                f"Release {request.sequence} of {name!r} would take the posterior's means or standard deviations to "
+                f"{found:.3g}; no site takes one beyond {LARGEST:g}."
             )
         version = federation["version"] + 1
         calm = federation["calm"] + 1 if change < self.project.stop.change else 0
@@ -234,6 +240,7 @@ def _printable(error: Exception) -> str:
 
 
 @jax.jit
-def _change(before: ServerState, after: ServerState) -> Any:
-    """Return `KL(new q || old q)` in nats."""
-    return after.posterior.kl(before.posterior)
+def _measured(before: ServerState, after: ServerState) -> tuple[Any, Any]:
+    """Return `KL(new q || old q)` in nats, and the extent of the new q."""
+    q = after.posterior
+    return q.kl(before.posterior), extent(q)

@@ -108,6 +108,11 @@ class Server(Store):
 
     def _apply(self, name: str, request: Request, site: Any, federation: Any, identity: str, now: float) -> None:
         """Apply a factor: `q <- q * t_new / t_stored`."""
+        if site["updates"] >= self.project.updates:
+            raise OutOfSequence(
+                f"Expected at most {self.project.updates} updates of {name!r}, as was agreed, got one more. All that "
+                "is left to take is its last number, when the federation ends."
+            )
         factor = tree_of(self._unit, request.arrays)
         self._check_size(name, request.sequence, factor)
         if request.based_on > federation["version"]:

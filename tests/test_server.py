@@ -372,6 +372,8 @@ def test_it_ends_when_every_site_has_spent_its_budget_or_left_and_not_before(las
 def test_it_ends_after_so_many_updates_in_a_row_that_changed_little(tmp_path: Path) -> None:
     calm = dataclasses.replace(PROJECT, stop=StoppingRule(change=1e-3, quiet=3))
     with coordinator(tmp_path, calm) as server:
+        for name in ("south", "east"):
+            server.handle(name, poll(calm, 0, wire.LEFT))
         stops = []
         for number, seed in enumerate([1, 1, 1, 2, 2, 2], 1):  # the first of each seed changes much
             stops.append(answer(server.handle("north", message(calm, number, factor(seed)))).stop)
@@ -379,6 +381,34 @@ def test_it_ends_after_so_many_updates_in_a_row_that_changed_little(tmp_path: Pa
         end = answer(server.handle("north", message(calm, 7, factor(2)))).stop
         assert end == "3 updates in a row changed the posterior by less than 0.001 nats"
         assert answer(server.handle("south", poll(calm, 0))).stop == end
+
+
+def test_no_site_ends_it_by_its_own_calm_while_others_have_more_to_say(tmp_path: Path) -> None:
+    calm = dataclasses.replace(PROJECT, stop=StoppingRule(change=1e-3, quiet=3))
+    with coordinator(tmp_path, calm) as server:
+        number = dict.fromkeys(calm.sites, 0)
+
+        def stop_after(name: str, seed: int) -> str:
+            number[name] += 1
+            return answer(server.handle(name, message(calm, number[name], factor(seed)))).stop
+
+        assert {stop_after("south", 1) for _ in range(9)} == {""}  # north and east have not even joined
+        assert {stop_after("north", 2) for _ in range(9)} == {""}
+        assert answer(server.handle("east", poll(calm, 0, wire.PAUSED))).stop == ""  # south's calm was before north's
+        assert stop_after("south", 1) == "9 updates in a row changed the posterior by less than 0.001 nats"
+
+
+def test_a_larger_change_begins_the_count_of_calm_updates_anew_for_every_site(tmp_path: Path) -> None:
+    chosen = project(updates=600, stop=StoppingRule(change=1e-3, quiet=4))
+    with coordinator(tmp_path, chosen) as server:
+        sent = [("north", 1), ("south", 2), ("north", 1), ("south", 2), ("north", 1), ("south", 3)]
+        sent += [("north", 1), ("north", 1), ("north", 1), ("north", 1), ("south", 3)]
+        stops, number = [], dict.fromkeys(chosen.sites, 0)
+        for name, seed in sent:
+            number[name] += 1
+            stops.append(answer(server.handle(name, message(chosen, number[name], factor(seed)))).stop)
+        assert stops[:-1] == [""] * 10
+        assert stops[-1] == "5 updates in a row changed the posterior by less than 0.001 nats"
 
 
 def test_it_ends_so_many_hours_after_the_first_release(tmp_path: Path) -> None:

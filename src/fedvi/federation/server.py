@@ -134,11 +134,13 @@ class Server(Store):
                 f"{found:.3g}; no site takes one beyond {LARGEST:g}."
             )
         version = federation["version"] + 1
-        calm = federation["calm"] + 1 if change < self.project.stop.change else 0
+        calm = change < self.project.stop.change
+        if not calm:
+            self._database.execute("UPDATE sites SET calm = 0 WHERE calm > 0")
         started = now if federation["started"] is None else federation["started"]
         self._database.execute(
-            "UPDATE federation SET version = ?, product = ?, lost = ?, calm = ?, started = ?",
-            (version, pack(after.product), pack(after.lost), calm, started),
+            "UPDATE federation SET version = ?, product = ?, lost = ?, started = ?",
+            (version, pack(after.product), pack(after.lost), started),
         )
         self._database.execute(
             "INSERT INTO applied VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -150,6 +152,7 @@ class Server(Store):
             sequence=request.sequence,
             digest=identity,
             updates=site["updates"] + 1,
+            calm=site["calm"] + 1 if calm else 0,
             staleness=version - 1 - request.based_on,
         )
 
@@ -196,9 +199,9 @@ class Server(Store):
         federation = self._federation()
         if federation["stop"]:
             return
-        states = [row["state"] for row in self._database.execute("SELECT state FROM sites")]
+        sites = [(row["state"], row["calm"]) for row in self._database.execute("SELECT state, calm FROM sites")]
         seconds = 0.0 if federation["started"] is None else now - federation["started"]
-        if reason := self.project.stop.reason(states, federation["calm"], seconds):
+        if reason := self.project.stop.reason(sites, seconds):
             self._database.execute("UPDATE federation SET stop = ?", (reason,))
 
     def _answer(self, name: str) -> Answer:

@@ -33,11 +33,11 @@ ABSENT = "absent"
 SCHEMA = """
 CREATE TABLE federation (
     project TEXT NOT NULL, version INTEGER NOT NULL, product BLOB NOT NULL, lost BLOB NOT NULL,
-    calm INTEGER NOT NULL, started REAL, stop TEXT NOT NULL
+    started REAL, stop TEXT NOT NULL
 ) STRICT;
 CREATE TABLE sites (
-    name TEXT PRIMARY KEY, state TEXT NOT NULL, sequence INTEGER NOT NULL, factor BLOB NOT NULL, digest TEXT NOT NULL,
-    width REAL, updates INTEGER NOT NULL, staleness INTEGER, declared TEXT, last_seen REAL,
+    name TEXT PRIMARY KEY, state TEXT NOT NULL, calm INTEGER NOT NULL, sequence INTEGER NOT NULL, factor BLOB NOT NULL,
+    digest TEXT NOT NULL, width REAL, updates INTEGER NOT NULL, staleness INTEGER, declared TEXT, last_seen REAL,
     repeated INTEGER NOT NULL, refused INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE applied (
@@ -63,8 +63,8 @@ class Store(Closing):
         unit = pack(recipe.algorithm.unit_factor(recipe.prior))
 
         def fill(database: Database) -> None:
-            values = (project.to_text(), 0, unit, unit, 0, None, "")
-            database.execute("INSERT INTO federation VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            values = (project.to_text(), 0, unit, unit, None, "")
+            database.execute("INSERT INTO federation VALUES (?, ?, ?, ?, ?, ?)", values)
             for site in project.sites:
                 _insert_site(database, site, unit)
 
@@ -231,7 +231,7 @@ class Store(Closing):
 
 
 def _insert_site(database: Database, name: str, unit: bytes) -> None:
-    values = (name, ABSENT, 0, unit, "", None, 0, None, None, None, 0, 0)
+    values = (name, ABSENT, 0, 0, unit, "", None, 0, None, None, None, 0, 0)
     database.execute(f"INSERT INTO sites VALUES ({', '.join('?' * len(values))})", values)
 
 

@@ -34,6 +34,7 @@ from fedvi.errors import (
 from fedvi.federation.coordinator import Coordinator, ServerState
 from fedvi.federation.sense import LARGEST, extent
 from fedvi.federation.store import Store
+from fedvi.federation.widths import Said
 from fedvi.federation.wire import (
     FACTOR,
     LARGEST_HEADER,
@@ -234,9 +235,13 @@ class Server(Store):
         numbers = [np.asarray(array) for array in request.arrays.values()]
         if len(numbers) != 1 or numbers[0].shape != () or not np.isfinite(numbers[0]):
             raise MalformedRelease(f"Expected one finite number about the width from {name!r}, got something else.")
-        if abs(float(numbers[0])) > self.project.largest:
-            raise AbsurdRelease(f"The number of {name!r} about the width is {float(numbers[0]):.3g}, beyond all sense.")
-        return float(numbers[0])
+        number, declared = float(numbers[0]), request.declared
+        said = Said.of(number, declared.rows, declared.epsilon_max, declared.delta)
+        if abs(number) > self.project.largest or (said is not None and not said.is_possible):
+            raise AbsurdRelease(
+                f"The number of {name!r} about the width is {number:.3g}; no {declared.rows} rows can give that."
+            )
+        return number
 
     @cached_property
     def _largest(self) -> int:

@@ -8,6 +8,7 @@ Several processes may have the file open, one per site's job: nothing that matte
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sqlite3
@@ -48,6 +49,21 @@ CREATE TABLE refusals (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, site TEXT NOT NULL, error TEXT NOT NULL, reason TEXT NOT NULL
 ) STRICT
 """
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A federation at one instant.
+
+    sites: as `Store.sites` returns them. factors: theirs, stacked in the same order.
+    posterior, version, stop: q, how many releases it has seen, and why the federation has ended.
+    """
+
+    sites: list[dict[str, Any]]
+    factors: Any
+    posterior: Any
+    version: int
+    stop: str
 
 
 class Store(Closing):
@@ -138,6 +154,12 @@ class Store(Closing):
         """Return the factors of all sites, stacked in the order of `names`."""
         stored = [unpack(self._unit, row["factor"]) for row in self._sites()]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *stored)
+
+    def snapshot(self) -> Snapshot:
+        """Return all that belongs together, read in one transaction: sites may release while somebody reads."""
+        with self._database.transaction():
+            sites, factors, federation = self.sites(), self.factors(), self._federation()
+        return Snapshot(sites, factors, self._posterior(federation), federation["version"], federation["stop"])
 
     def sites(self) -> list[dict[str, Any]]:
         """Return what is known of every site, as plain values."""

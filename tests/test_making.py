@@ -31,11 +31,11 @@ def names(folder: Path) -> tuple[str, ...]:
 
 
 INSTANTS = [
-    "fedvi.federation.flare.kits._forget_keys",
-    "fedvi.federation.flare.kits._hand_out",
+    "os.replace",
+    "shutil.move",
     "fedvi.federation.making._zip",
     "zipfile.ZipFile.write",
-    "os.replace",
+    "os.fsync",
     "shutil.rmtree",
     "fedvi.federation.project.Project.save",
     "fedvi.federation.store.Store.add_site",

@@ -16,21 +16,23 @@ from victims import fork_for_every_line, say
 
 UPDATES = 40
 PROJECT = project(("north", "south", "east"), UPDATES)
+ENDLESS = project(PROJECT.sites, 10**6)
+"""For coordinators, which work until they are killed."""
 EPSILON = 1.0
 
 
 def release(name: str, sequence: int) -> bytes:
     """Return release number `sequence` of a site, the same every time."""
-    return message(PROJECT, sequence, factor(1000 * PROJECT.sites.index(name) + sequence))
+    return message(ENDLESS, sequence, factor(1000 * ENDLESS.sites.index(name) + sequence))
 
 
 def handle_messages(path: str, *acknowledged: str) -> None:
     """Handle releases of all sites in turns, each from the first that was not acknowledged."""
-    done = dict(zip(PROJECT.sites, map(int, acknowledged), strict=True))
+    done = dict(zip(ENDLESS.sites, map(int, acknowledged), strict=True))
     with Server.open(Path(path)) as server:
         say("ready")
         while True:
-            for name in PROJECT.sites:
+            for name in ENDLESS.sites:
                 got = answer(server.handle(name, release(name, done[name] + 1)))
                 assert got.kind == wire.POSTERIOR, got
                 assert got.applied == done[name] + 1

@@ -267,6 +267,8 @@ WRONG: dict[str, Callable[[int], bytes]] = {
     "infinite": lambda made: told(made, Gaussian(jnp.zeros(3), jnp.full(3, jnp.inf))),
     "improper": lambda made: told(made, IMPROPER),
     "no variance": lambda made: told(made, Gaussian(jnp.zeros(3), jnp.full(3, 1e-45))),
+    "a mean beyond sense": lambda made: told(made, Gaussian(jnp.array([0.0, -2e6, 0.0]), jnp.ones(3))),
+    "a variance beyond sense": lambda made: told(made, Gaussian(jnp.zeros(3), jnp.full(3, 1e-13))),
     "no mean": lambda made: told(made, Gaussian(jnp.full(3, 3e38), jnp.full(3, 1e-3))),
     "wrong shape": lambda made: told(made, Gaussian.standard(4)),
     "wrong type": lambda made: told(made, {"0": np.zeros(3), "1": np.ones(3)}),

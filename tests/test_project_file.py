@@ -110,6 +110,7 @@ CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("delta", {"privacy": {"delta": math.nan}}),
     ("prior_variance", {"model": {"prior_variance": 0.0}}),
     ("prior_variance", {"model": {"prior_variance": math.inf}}),
+    ("prior_variance", {"model": {"prior_variance": 1e13}}),
     ("model.kind", {"model": {"kind": "linear"}}),
     ("kind in [model]", {"model": {"kind": 3}}),
     ("stop.change", {"stop": {"change": -1.0}}),

@@ -31,7 +31,7 @@ from fedvi.local import Release
 from small_federation import answer, coordinator, factor, message, poll, project
 from victims import Victims
 
-PROJECT = project(("north", "south", "east"))
+PROJECT = project(("north", "south", "east"), updates=600)
 HUGE = bytes(100_000_000)
 
 
@@ -221,6 +221,13 @@ def test_each_hostile_message_is_refused_and_the_next_good_one_accepted(
     assert answer(server.handle("north", message(PROJECT, 2, factor(2)))).applied == 2
 
 
+def test_a_release_that_takes_the_posterior_beyond_what_sites_look_at_is_refused(server: Server) -> None:
+    for size, error in ((6e5, "AbsurdRelease"), (4e5, "")):  # of a mean, where the prior's precision is 1
+        arrays = {"0": np.array([0, -size, 0], np.float32), "1": np.full(3, 1e-9, np.float32)}
+        got = answer(server.handle("north", message(PROJECT, 1, {**arrays, "2": np.zeros(3, np.float32)})))
+        assert (got.error, server.version) == (error, 0 if error else 1)
+
+
 def test_the_same_bytes_twice_are_applied_once_and_answered_with_the_current_posterior(server: Server) -> None:
     north = message(PROJECT, 1, factor(1))
     server.handle("north", north)
@@ -329,6 +336,25 @@ def test_a_site_that_leaves_keeps_its_factor_and_may_come_back(server: Server) -
     assert answer(server.handle("north", message(PROJECT, 2, factor(2)))).applied == 2
 
 
+def test_a_site_makes_as_many_updates_as_were_agreed_and_says_one_last_number(tmp_path: Path) -> None:
+    chosen = project(updates=2)
+    with coordinator(tmp_path, chosen) as server:
+
+        def sent(number: int, arrays: dict[str, Any], kind: str = wire.FACTOR) -> wire.Answer:
+            return answer(server.handle("north", message(chosen, number, arrays, kind)))
+
+        assert [sent(number, factor(number)).applied for number in (1, 2)] == [1, 2]
+        more = sent(3, factor(3))
+        assert (more.error, more.applied, server.version) == ("OutOfSequence", 2, 2)
+        assert "at most 2 updates" in more.reason
+        assert sent(2, factor(2)).kind == wire.POSTERIOR  # once more the same is no update more
+        width = {"0": np.asarray(140.0)}
+        assert sent(3, width, wire.WIDTH).applied == 3
+        assert sent(4, width, wire.WIDTH).error == "OutOfSequence"
+        assert sent(4, factor(4)).error == "OutOfSequence"
+        assert sent(3, width, wire.WIDTH).applied == 3
+
+
 @pytest.mark.parametrize("last", [wire.SPENT, wire.FINISHED, wire.LEFT])
 def test_it_ends_when_every_site_has_spent_its_budget_or_left_and_not_before(last: str, server: Server) -> None:
     server.handle("north", poll(PROJECT, 0, wire.SPENT))
@@ -346,6 +372,8 @@ def test_it_ends_when_every_site_has_spent_its_budget_or_left_and_not_before(las
 def test_it_ends_after_so_many_updates_in_a_row_that_changed_little(tmp_path: Path) -> None:
     calm = dataclasses.replace(PROJECT, stop=StoppingRule(change=1e-3, quiet=3))
     with coordinator(tmp_path, calm) as server:
+        for name in ("south", "east"):
+            server.handle(name, poll(calm, 0, wire.LEFT))
         stops = []
         for number, seed in enumerate([1, 1, 1, 2, 2, 2], 1):  # the first of each seed changes much
             stops.append(answer(server.handle("north", message(calm, number, factor(seed)))).stop)
@@ -353,6 +381,34 @@ def test_it_ends_after_so_many_updates_in_a_row_that_changed_little(tmp_path: Pa
         end = answer(server.handle("north", message(calm, 7, factor(2)))).stop
         assert end == "3 updates in a row changed the posterior by less than 0.001 nats"
         assert answer(server.handle("south", poll(calm, 0))).stop == end
+
+
+def test_no_site_ends_it_by_its_own_calm_while_others_have_more_to_say(tmp_path: Path) -> None:
+    calm = dataclasses.replace(PROJECT, stop=StoppingRule(change=1e-3, quiet=3))
+    with coordinator(tmp_path, calm) as server:
+        number = dict.fromkeys(calm.sites, 0)
+
+        def stop_after(name: str, seed: int) -> str:
+            number[name] += 1
+            return answer(server.handle(name, message(calm, number[name], factor(seed)))).stop
+
+        assert {stop_after("south", 1) for _ in range(9)} == {""}  # north and east have not even joined
+        assert {stop_after("north", 2) for _ in range(9)} == {""}
+        assert answer(server.handle("east", poll(calm, 0, wire.PAUSED))).stop == ""  # south's calm was before north's
+        assert stop_after("south", 1) == "9 updates in a row changed the posterior by less than 0.001 nats"
+
+
+def test_a_larger_change_begins_the_count_of_calm_updates_anew_for_every_site(tmp_path: Path) -> None:
+    chosen = project(updates=600, stop=StoppingRule(change=1e-3, quiet=4))
+    with coordinator(tmp_path, chosen) as server:
+        sent = [("north", 1), ("south", 2), ("north", 1), ("south", 2), ("north", 1), ("south", 3)]
+        sent += [("north", 1), ("north", 1), ("north", 1), ("north", 1), ("south", 3)]
+        stops, number = [], dict.fromkeys(chosen.sites, 0)
+        for name, seed in sent:
+            number[name] += 1
+            stops.append(answer(server.handle(name, message(chosen, number[name], factor(seed)))).stop)
+        assert stops[:-1] == [""] * 10
+        assert stops[-1] == "5 updates in a row changed the posterior by less than 0.001 nats"
 
 
 def test_it_ends_so_many_hours_after_the_first_release(tmp_path: Path) -> None:
@@ -452,7 +508,7 @@ def test_threads_that_handle_messages_of_different_sites_lose_nothing(server: Se
 
 
 def test_processes_that_handle_messages_of_different_sites_lose_nothing(tmp_path: Path) -> None:
-    chosen, count = crashing_federation.PROJECT, 60
+    chosen, count = crashing_federation.ENDLESS, 60
     path = tmp_path / "coordinator.db"
     with coordinator(tmp_path, chosen) as server:
         processes = [
@@ -467,7 +523,7 @@ def test_processes_that_handle_messages_of_different_sites_lose_nothing(tmp_path
 
 
 def test_a_coordinator_killed_at_any_instant_has_applied_all_that_it_acknowledged_once(tmp_path: Path) -> None:
-    chosen, path, rng = crashing_federation.PROJECT, tmp_path / "coordinator.db", random.Random(0)
+    chosen, path, rng = crashing_federation.ENDLESS, tmp_path / "coordinator.db", random.Random(0)
     coordinator(tmp_path, chosen).close()
     acknowledged = dict.fromkeys(chosen.sites, 0)
     victims = Victims(tmp_path / "cache", crashing_federation.__file__, "server")

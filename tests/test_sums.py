@@ -28,7 +28,7 @@ from fedvi.errors import BudgetClosed, ChosenLate, InputError, LedgerError, Othe
 from fedvi.gaussian import NoisyGaussian
 from fedvi.local import Public
 from fedvi.local.standardise import Standardisation
-from fedvi.local.width import width_of
+from fedvi.local.width import rows_at, width_of
 from fedvi.models import CustomModel, LinearRegression, LogisticRegression
 from fedvi.privacy.ledger import read
 from fedvi.privacy.sums import BoundedSum, part_of
@@ -97,6 +97,30 @@ def test_standardisation_gives_mean_and_deviation_and_stays_with_the_schema_wher
     centre, scale = standard.scales(1e9 * rng.normal(size=4), 5000, 1e9)
     np.testing.assert_allclose(centre, 0, atol=1e-6)
     np.testing.assert_allclose(scale, 1, rtol=1e-6)
+
+
+def cancelling(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and means as a hostile coordinator would choose them: of eta, rounding decides what is left."""
+    rows, first, second = (int(rng.integers(*bounds)) for bounds in ((100, 140), (2, 12), (2, 12)))
+    categories = [np.eye(count)[rng.integers(count, size=rows)] for count in (first, second)]
+    x = np.concatenate([np.ones((rows, 1)), *categories], axis=1, dtype=np.float32)
+    mean = np.concatenate([[2.0**70], rng.choice([-40.0, 40.0], first), np.full(second, -(2.0**70))])
+    order = rng.permutation(len(mean))
+    return x[:, order], mean[order]
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(), LinearRegression(1.0)], ids=["logistic", "linear"])
+def test_no_row_changes_what_others_add_to_the_width_whatever_the_posterior(model: Any) -> None:
+    """A matrix product, which rounds rows together, does not pass."""
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        x, mean = cancelling(rng)
+        numbers, y = rows_at(width_of(model), mean), rng.choice([-1.0, 1.0], len(x))
+        whole = numbers(x, y)
+        assert 0 <= whole.min() <= whole.max() <= 1
+        for row in (0, 1, 2, len(x) - 1):
+            others = np.arange(len(x)) != row
+            assert np.array_equal(numbers(x[others], y[others]), whole[others])
 
 
 @pytest.mark.parametrize("variance", [0.05, 0.4, 1.0, 3.0])

@@ -31,6 +31,7 @@ from fedvi.data import CheckedTable
 from fedvi.errors import BudgetClosed, FedviError, ImproperError, InputError, MalformedRelease, NotReached, SiteRefused
 from fedvi.federation.database import Database
 from fedvi.federation.project import Project
+from fedvi.federation.sense import LARGEST, extent
 from fedvi.federation.wire import (
     FACTOR,
     FINISHED,
@@ -59,7 +60,7 @@ from fedvi.gaussian import require_proper
 from fedvi.local import PrivateClient, Public, Release
 from fedvi.local import recipe as recipes
 from fedvi.local.client import init_client
-from fedvi.local.width import width_of
+from fedvi.local.width import rows_at, width_of
 from fedvi.privacy import Budget
 from fedvi.privacy.events import to_json
 from fedvi.privacy.storage import Closing
@@ -238,11 +239,7 @@ class Client(Closing):
 
     def _last(self, site: sqlite3.Row) -> bytes | None:
         """Release the number for the posterior's width, once; then there is nothing more to say."""
-        width, mean = width_of(self._project.recipe.model), np.asarray(self._q.mean, np.float64)
-
-        def numbers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-            return width.numbers(x @ mean, y.astype(np.float64))[:, None]
-
+        numbers = rows_at(width_of(self._project.recipe.model), np.asarray(self._q.mean))
         try:
             total = self._private.release_sum(self._width, numbers, "width of the posterior")
         except BudgetClosed:  # paid for before, and lost in a crash
@@ -297,6 +294,11 @@ class Client(Closing):
             require_proper(q, "posterior of the coordinator")
         except (MalformedRelease, ImproperError) as error:
             raise SiteRefused(f"The coordinator sent something that is no posterior: {error}") from None
+        if (found := float(extent(q))) > LARGEST:
+            raise SiteRefused(
+                f"Expected a posterior with means and standard deviations up to {LARGEST:g}, got {found:.3g}: such a q "
+                "says nothing about rows. Ask the coordinator which site spoilt it."
+            )
         return q
 
     def _set(self, **values: Any) -> None:

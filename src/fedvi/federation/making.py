@@ -54,18 +54,23 @@ def make_federation(project: Project, folder: Path) -> Project:
 
 
 def add_to_federation(folder: Path, name: str) -> Path:
-    """Let one more site take part, and return its kit."""
+    """Let one more site take part, and return its kit.
+
+    The coordinator's file comes last: who is killed before has added nobody and may ask again. The kit of such an
+    attempt was given to nobody, and is made anew.
+    """
     from fedvi.federation.flare import add_site
 
     with Store.open(folder / FILE) as store:
         if name in store.names:
             raise InputError(f"Expected a new site, got {name!r}, which takes part already.")
-        known = Project.load(folder)
-        project = dataclasses.replace(known, sites=(*known.sites, name))
+        project = dataclasses.replace(store.project, sites=(*store.names, name))
+        shutil.rmtree(folder / KITS / name, ignore_errors=True)
         add_site(project, folder, name)
-        store.add_site(name)
+        kit = _zip(folder / KITS / name)
         project.save(folder)
-    return _zip(folder / KITS / name)
+        store.add_site(name)
+    return kit
 
 
 def unpack_kit(kit: Path) -> Path:
@@ -108,13 +113,14 @@ def _read_kit(kit: Path) -> dict[str, bytes]:
 
 
 def _zip(kit: Path) -> Path:
-    """Pack a kit for its way to the site, readable for nobody else here."""
-    path = kit.with_suffix(".zip")
-    with (
-        open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
-        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
-    ):
-        for each in sorted(kit.rglob("*")):
-            archive.write(each, each.relative_to(kit))
+    """Pack a kit for its way to the site, readable for nobody else here. Where it belongs it is whole and on disk."""
+    path, unfinished = kit.with_suffix(".zip"), kit.with_suffix(".unfinished")
+    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for each in sorted(kit.rglob("*")):
+                archive.write(each, each.relative_to(kit))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
     shutil.rmtree(kit)
     return path

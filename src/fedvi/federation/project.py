@@ -19,6 +19,7 @@ from fedvi.checks import in_range, positive, whole
 from fedvi.data import BinaryTarget, Schema
 from fedvi.data.reader import near
 from fedvi.errors import InputError
+from fedvi.federation.sense import LARGEST
 from fedvi.federation.stopping import StoppingRule
 from fedvi.gaussian import Gaussian
 from fedvi.local.recipe import UPDATES, Recipe, recipe
@@ -74,7 +75,7 @@ class Project:
         whole("port", self.port, 1, 65535)
         positive("epsilon", self.epsilon)
         if self.prior_variance is not None:
-            positive("prior_variance", self.prior_variance)
+            in_range("prior_variance", self.prior_variance, 0, LARGEST, open_low=True)
         if self.delta is not None:
             in_range("delta", self.delta, 0, 1, open_low=True)
 

@@ -32,7 +32,9 @@ from fedvi.errors import (
     ReleaseRefused,
 )
 from fedvi.federation.coordinator import Coordinator, ServerState
+from fedvi.federation.sense import LARGEST, extent
 from fedvi.federation.store import Store
+from fedvi.federation.widths import Said
 from fedvi.federation.wire import (
     FACTOR,
     LARGEST_HEADER,
@@ -107,6 +109,11 @@ class Server(Store):
 
     def _apply(self, name: str, request: Request, site: Any, federation: Any, identity: str, now: float) -> None:
         """Apply a factor: `q <- q * t_new / t_stored`."""
+        if site["updates"] >= self.project.updates:
+            raise OutOfSequence(
+                f"Expected at most {self.project.updates} updates of {name!r}, as was agreed, got one more. All that "
+                "is left to take is its last number, when the federation ends."
+            )
         factor = tree_of(self._unit, request.arrays)
         self._check_size(name, request.sequence, factor)
         if request.based_on > federation["version"]:
@@ -117,17 +124,24 @@ class Server(Store):
         before = self._coordinator(name, site, federation)
         release = Release(factor, jnp.int32(request.sequence), schema=request.schema)
         after = before.receive(name, release).state
-        change = float(_change(before.state, after))
+        change, found = map(float, _measured(before.state, after))
         if not math.isfinite(change):
             raise AbsurdRelease(
                 f"Release {request.sequence} of {name!r} would change the posterior beyond all measure."
             )
+        if found > LARGEST / 2:  # sites round differently
+            raise AbsurdRelease(
+                f"Release {request.sequence} of {name!r} would take the posterior's means or standard deviations to "
+                f"{found:.3g}; no site takes one beyond {LARGEST:g}."
+            )
         version = federation["version"] + 1
-        calm = federation["calm"] + 1 if change < self.project.stop.change else 0
+        calm = change < self.project.stop.change
+        if not calm:
+            self._database.execute("UPDATE sites SET calm = 0 WHERE calm > 0")
         started = now if federation["started"] is None else federation["started"]
         self._database.execute(
-            "UPDATE federation SET version = ?, product = ?, lost = ?, calm = ?, started = ?",
-            (version, pack(after.product), pack(after.lost), calm, started),
+            "UPDATE federation SET version = ?, product = ?, lost = ?, started = ?",
+            (version, pack(after.product), pack(after.lost), started),
         )
         self._database.execute(
             "INSERT INTO applied VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -139,6 +153,7 @@ class Server(Store):
             sequence=request.sequence,
             digest=identity,
             updates=site["updates"] + 1,
+            calm=site["calm"] + 1 if calm else 0,
             staleness=version - 1 - request.based_on,
         )
 
@@ -185,9 +200,9 @@ class Server(Store):
         federation = self._federation()
         if federation["stop"]:
             return
-        states = [row["state"] for row in self._database.execute("SELECT state FROM sites")]
+        sites = [(row["state"], row["calm"]) for row in self._database.execute("SELECT state, calm FROM sites")]
         seconds = 0.0 if federation["started"] is None else now - federation["started"]
-        if reason := self.project.stop.reason(states, federation["calm"], seconds):
+        if reason := self.project.stop.reason(sites, seconds):
             self._database.execute("UPDATE federation SET stop = ?", (reason,))
 
     def _answer(self, name: str) -> Answer:
@@ -220,9 +235,13 @@ class Server(Store):
         numbers = [np.asarray(array) for array in request.arrays.values()]
         if len(numbers) != 1 or numbers[0].shape != () or not np.isfinite(numbers[0]):
             raise MalformedRelease(f"Expected one finite number about the width from {name!r}, got something else.")
-        if abs(float(numbers[0])) > self.project.largest:
-            raise AbsurdRelease(f"The number of {name!r} about the width is {float(numbers[0]):.3g}, beyond all sense.")
-        return float(numbers[0])
+        number, declared = float(numbers[0]), request.declared
+        said = Said.of(number, declared.rows, declared.epsilon_max, declared.delta)
+        if abs(number) > self.project.largest or (said is not None and not said.is_possible):
+            raise AbsurdRelease(
+                f"The number of {name!r} about the width is {number:.3g}; no {declared.rows} rows can give that."
+            )
+        return number
 
     @cached_property
     def _largest(self) -> int:
@@ -234,6 +253,7 @@ def _printable(error: Exception) -> str:
 
 
 @jax.jit
-def _change(before: ServerState, after: ServerState) -> Any:
-    """Return `KL(new q || old q)` in nats."""
-    return after.posterior.kl(before.posterior)
+def _measured(before: ServerState, after: ServerState) -> tuple[Any, Any]:
+    """Return `KL(new q || old q)` in nats, and the extent of the new q."""
+    q = after.posterior
+    return q.kl(before.posterior), extent(q)

@@ -8,6 +8,7 @@ Several processes may have the file open, one per site's job: nothing that matte
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sqlite3
@@ -33,11 +34,11 @@ ABSENT = "absent"
 SCHEMA = """
 CREATE TABLE federation (
     project TEXT NOT NULL, version INTEGER NOT NULL, product BLOB NOT NULL, lost BLOB NOT NULL,
-    calm INTEGER NOT NULL, started REAL, stop TEXT NOT NULL
+    started REAL, stop TEXT NOT NULL
 ) STRICT;
 CREATE TABLE sites (
-    name TEXT PRIMARY KEY, state TEXT NOT NULL, sequence INTEGER NOT NULL, factor BLOB NOT NULL, digest TEXT NOT NULL,
-    width REAL, updates INTEGER NOT NULL, staleness INTEGER, declared TEXT, last_seen REAL,
+    name TEXT PRIMARY KEY, state TEXT NOT NULL, calm INTEGER NOT NULL, sequence INTEGER NOT NULL, factor BLOB NOT NULL,
+    digest TEXT NOT NULL, width REAL, updates INTEGER NOT NULL, staleness INTEGER, declared TEXT, last_seen REAL,
     repeated INTEGER NOT NULL, refused INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE applied (
@@ -48,6 +49,21 @@ CREATE TABLE refusals (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, site TEXT NOT NULL, error TEXT NOT NULL, reason TEXT NOT NULL
 ) STRICT
 """
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A federation at one instant.
+
+    sites: as `Store.sites` returns them. factors: theirs, stacked in the same order.
+    posterior, version, stop: q, how many releases it has seen, and why the federation has ended.
+    """
+
+    sites: list[dict[str, Any]]
+    factors: Any
+    posterior: Any
+    version: int
+    stop: str
 
 
 class Store(Closing):
@@ -63,8 +79,8 @@ class Store(Closing):
         unit = pack(recipe.algorithm.unit_factor(recipe.prior))
 
         def fill(database: Database) -> None:
-            values = (project.to_text(), 0, unit, unit, 0, None, "")
-            database.execute("INSERT INTO federation VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            values = (project.to_text(), 0, unit, unit, None, "")
+            database.execute("INSERT INTO federation VALUES (?, ?, ?, ?, ?, ?)", values)
             for site in project.sites:
                 _insert_site(database, site, unit)
 
@@ -142,6 +158,12 @@ class Store(Closing):
         """Return the factors of all sites, stacked in the order of `names`."""
         stored = [unpack(self._unit, row["factor"]) for row in self._sites()]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *stored)
+
+    def snapshot(self) -> Snapshot:
+        """Return all that belongs together, read in one transaction: sites may release while somebody reads."""
+        with self._database.transaction():
+            sites, factors, federation = self.sites(), self.factors(), self._federation()
+        return Snapshot(sites, factors, self._posterior(federation), federation["version"], federation["stop"])
 
     def sites(self) -> list[dict[str, Any]]:
         """Return what is known of every site, as plain values."""
@@ -235,7 +257,7 @@ class Store(Closing):
 
 
 def _insert_site(database: Database, name: str, unit: bytes) -> None:
-    values = (name, ABSENT, 0, unit, "", None, 0, None, None, None, 0, 0)
+    values = (name, ABSENT, 0, 0, unit, "", None, 0, None, None, None, 0, 0)
     database.execute(f"INSERT INTO sites VALUES ({', '.join('?' * len(values))})", values)
 
 

@@ -41,7 +41,9 @@ Tree = TypeVar("Tree")
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """What a site says about itself, for people to see. Nobody can check it, and nothing rests on it.
+    """What a site says about itself, for people to see. Nobody can check it, and no promise rests on it.
+
+    The width of an exported posterior does a little: `fedvi.federation.widths` says how far a site can move it.
 
     events: what was released, as in the site's ledger, with counts.
     """

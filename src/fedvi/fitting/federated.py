@@ -7,7 +7,6 @@ All of it is post-processing of what was released. What sites spent is what they
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -15,29 +14,24 @@ import jax.numpy as jnp
 
 from fedvi.errors import InputError
 from fedvi.federation.store import Store
+from fedvi.federation.widths import Said, combined
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
-from fedvi.local.recipe import WIDTH
 from fedvi.local.width import Width, width_of
-from fedvi.privacy import Budget
 from fedvi.privacy.statement import rounded_up
-from fedvi.privacy.sums import part_of
 from fedvi.pytree import take
 
 
 def fitted_of(store: Store) -> Fitted:
     """Return the posterior of a federation as it is now, or raise `InputError` if nobody has released anything."""
-    project, recipe = store.project, store.project.recipe
-    sites = [site for site in store.sites() if site["updates"]]
-    if not sites:
+    project, recipe, now = store.project, store.project.recipe, store.snapshot()
+    places = [place for place, site in enumerate(now.sites) if site["updates"]]
+    if not places:
         raise InputError("Expected a federation with at least one update, got none yet. Wait for a site to join.")
-    places = [store.names.index(site["name"]) for site in sites]
-    factors, q = store.factors(), store.posterior
+    sites, kept = [now.sites[place] for place in places], [take(now.factors, place) for place in places]
     width = width_of(recipe.model)
-    ratio = _ratio(width, sites)
+    ratio = _ratio(width, sites, project.rows)
     if ratio is not None:
-        kept = [width.corrected(take(factors, place), ratio, q.mean) for place in places]
-    else:
-        kept = [take(factors, place) for place in places]
+        kept = [width.corrected(factor, ratio, now.posterior.mean) for factor in kept]
     stacked: Any = jax.tree.map(lambda *leaves: jnp.stack(leaves), *kept)
     return Fitted(
         schema=project.schema,
@@ -47,18 +41,22 @@ def fitted_of(store: Store) -> Fitted:
         posterior=posterior_of(recipe.prior, stacked),
         sites=tuple(_record(site, project.schema.digest) for site in sites),
         statement=_statement(project.name, sites, corrected=ratio is not None),
-        settings={"federation": project.name, "id": project.identity, "version": store.version, "ended": store.stop},
+        settings={"federation": project.name, "id": project.identity, "version": now.version, "ended": now.stop},
     )
 
 
-def _ratio(width: Width, sites: list[dict[str, Any]]) -> float | None:
-    """Return the correction of the posterior's width; None if no site has said its number yet."""
-    said = [site for site in sites if site["width"] is not None and site["rows"]]
-    if not said:
-        return None
-    rows = sum(site["rows"] for site in said)
-    noise = [part_of(Budget(site["epsilon_max"], site["delta"]), WIDTH).noise_multiplier for site in said]
-    return width.ratio(sum(site["width"] for site in said) / rows, math.hypot(*noise) / rows)
+def _ratio(width: Width, sites: list[dict[str, Any]], rows: int) -> float | None:
+    """Return the correction of the posterior's width; None if no site has said its number yet.
+
+    A number that does not go with what its site declares counts as if it had not been said.
+    """
+    said = [
+        Said.of(site["width"], site["rows"], site["epsilon_max"], site["delta"])
+        for site in sites
+        if site["width"] is not None
+    ]
+    usable = [each for each in said if each is not None and each.is_possible]
+    return width.ratio(*combined(usable, rows)) if usable else None
 
 
 def _record(site: dict[str, Any], schema: str) -> SiteRecord:
@@ -74,5 +72,5 @@ def _statement(name: str, sites: list[dict[str, Any]], *, corrected: bool) -> st
         for site in sites
     ]
     if not corrected:
-        lines.append("  The federation has not ended: credible intervals are not corrected yet, and too narrow.")
+        lines.append("  No site has said its last number: credible intervals are not corrected yet, and too narrow.")
     return "\n".join(lines)

@@ -29,7 +29,7 @@ from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
 from fedvi.gaussian import Factor
 from fedvi.local.recipe import STANDARDISE, UPDATES, WIDTH, Recipe, recipe
 from fedvi.local.standardise import Standardisation
-from fedvi.local.width import width_of
+from fedvi.local.width import rows_at, width_of
 from fedvi.models import Model
 from fedvi.privacy import Budget
 from fedvi.privacy.sums import BoundedSum, part_of
@@ -123,12 +123,9 @@ def fit_rows(
         privacy=None if budgets is None else _what_is_left(budgets, first, last),
         progress=progress,
     )
-    width, mean = width_of(chosen.model), np.asarray(result.posterior.mean, np.float64)
-
-    def numbers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return width.numbers(x @ mean, y.astype(np.float64))[:, None]
-
-    ratio = width.ratio(float(released(last, numbers, 1)[0]) / rows, _noise(last) / rows)
+    width = width_of(chosen.model)
+    total = released(last, rows_at(width, np.asarray(result.posterior.mean)), 1)
+    ratio = width.ratio(float(total[0]) / rows, _noise(last) / rows)
     factors = {
         name: width.corrected(state.factor, ratio, result.posterior.mean) for name, state in result.clients.items()
     }

@@ -131,7 +131,8 @@ class PrivateClient(Closing):
     ) -> np.ndarray:
         """Release a private sum of `vectors(x, y)`, one vector of length at most one per row, or raise `BudgetClosed`.
 
-        Each vector must depend on its own row alone. purpose: what the ledger says that it was for.
+        Each vector must depend on its own row alone, also in how it is rounded: elementwise operations do, matrix
+        products do not (`fedvi.local.width.rows_at`). purpose: what the ledger says that it was for.
         """
         _check_rows_are_the_unit(self.ledger.book.unit)
         self.ledger.charge(part.event, purpose)

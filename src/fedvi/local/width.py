@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,6 +105,24 @@ def _expected(log_variance: float) -> float:
     cut = LARGEST / std
     inside = std * math.sqrt(2 / math.pi) * -math.expm1(-(cut**2) / 2)
     return inside / LARGEST + math.erfc(cut / math.sqrt(2))
+
+
+def rows_at(width: Width, mean: Float[np.ndarray, " d"]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return the function of rows (x, y) whose sum is released: their numbers at `eta = m'x`, as one column.
+
+    **Sensitivity.** A row's number is within 0 and 1 and depends on that row alone, to the last bit: every operation is
+    elementwise, and columns are added one after another. A matrix product would not do. It rounds each row's eta by the
+    rows that it is computed with, and where m is huge and cancels, rounding is all that is left of eta: one row less
+    would change the numbers of others.
+    """
+
+    def numbers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        eta = np.zeros(len(x))
+        for column, weight in zip(x.T, np.asarray(mean, np.float64), strict=True):
+            eta += column * weight
+        return width.numbers(eta, y.astype(np.float64))[:, None]
+
+    return numbers
 
 
 def width_of(model: Model) -> Width:

@@ -144,9 +144,10 @@ class LinearPredictorModel(Model):
     def wide_slopes(self, q: Any, x: Array, y: Array, z: Array) -> tuple[Any, Array, Array]:
         """Return the projection of the rows, without entries that would overflow, and slopes, all in double precision.
 
-        A row's slopes are the same, to about 1e-15, whatever other rows it is computed with: rounding in single
-        precision depends on how many there are, and a sum over many would move by more than one row may move it. Where
-        the predictor's variance is beyond all sense, the slope by variance would be nothing but rounding: it is zero.
+        A row's slopes are the same, to about 1e-15 of the largest term of `m'x`, whatever other rows it is computed
+        with: rounding in single precision depends on how many there are, and a sum over many would move by more than
+        one row may move it. Sites refuse a q whose means are so large that even this matters. Where the predictor's
+        variance is beyond all sense, the slope by variance would be nothing but rounding: it is zero.
         Only within `double_precision`.
         """
         coordinates, features, targets, draws = widen((q, x, y, z))

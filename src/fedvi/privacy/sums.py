@@ -2,8 +2,9 @@
 
     released = sum_i clip(v_i, 1) + noise_multiplier * noise
 
-One row more or less moves the sum by at most one, so that the event is that of a plain Gaussian mechanism. Means and
-variances for standardisation, and the width of residuals, are such sums.
+One row more or less moves the sum by at most one, so that the event is that of a plain Gaussian mechanism. That rests
+on vectors of which each is computed from its own row alone. Means and variances for standardisation, and the width of
+residuals, are such sums.
 """
 
 from __future__ import annotations

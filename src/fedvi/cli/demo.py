@@ -69,6 +69,7 @@ def _terminal(quiet: bool) -> Any:
 
 def _print(outcome: Outcome, kept: Path | None) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from fedvi.privacy.statement import rounded_up
@@ -79,7 +80,7 @@ def _print(outcome: Outcome, kept: Path | None) -> None:
     for site in outcome.sites:
         epsilon = f"{rounded_up(site['epsilon'])} of {site['epsilon_max']:g}"
         counts = (str(site[key]) for key in ("repeated", "refused"))
-        table.add_row(site["name"], str(site["rows"]), str(site["updates"]), epsilon, *counts)
+        table.add_row(escape(site["name"]), str(site["rows"]), str(site["updates"]), epsilon, *counts)
     console = Console()
     console.print(table)
     killed = ", ".join(f"{count} x {kind}" for kind, count in sorted(outcome.kills.items())) or "nothing"

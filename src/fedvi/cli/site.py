@@ -65,7 +65,7 @@ def join(
             raise typer.Exit(1)
         with settings.open(patience=1.0) as client:  # makes ledger and file, or finds what is wrong with them
             _say_left(client)
-        settings.save()
+        settings.accepting(()).save()  # a word holds once: the ledger has it now
         want(settings.state, WORKING)
         if not background:
             _work(settings)
@@ -259,7 +259,8 @@ def _progress(settings: SiteSettings) -> Any:
 
         yield say
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates"))
+    text = TextColumn("{task.description}", markup=False)  # the coordinator's words may be in it
+    columns = (text, BarColumn(), MofNCompleteColumn(), TextColumn("updates"))
     with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
         task = bar.add_task("connecting", total=total)
 

@@ -1,8 +1,4 @@
-"""A federation on one machine: every party is a `fedvi` command of its own, with the engine's processes below it.
-
-What is checked at the end comes out of the files that they leave: the coordinator's, and every site's own file and
-ledger.
-"""
+"""A federation on one machine: every party is a `fedvi` command of its own, with the engine's processes below it."""
 
 from __future__ import annotations
 
@@ -16,30 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedvi.federation.client import read_site
-from fedvi.federation.database import Database
+from fedvi.demo.checking import Check, Files, check
 from fedvi.federation.joining import FOLDER, STATE
 from fedvi.federation.making import make_federation
 from fedvi.federation.project import Project
 from fedvi.federation.store import FILE, Store
-from fedvi.privacy import ledger
-
-
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """What the files say.
-
-    updates: applied by the coordinator. lost: made by a site and never applied. duplicated: applied more than once.
-    unpaid: released, and not in the ledger. max_epsilon_over_budget: below zero if no site spent all of its budget.
-    difference: of q and the product of prior and stored factors.
-    """
-
-    updates: int
-    lost: int
-    duplicated: int
-    unpaid: int
-    max_epsilon_over_budget: float
-    difference: float
 
 
 class LocalFederation:
@@ -99,20 +76,8 @@ class LocalFederation:
 
     def check(self, store: Store) -> Check:
         """Compare the coordinator's file with the sites' files and ledgers."""
-        applied = store.applied()
-        lost = unpaid = 0
-        over = -float("inf")
-        for site in self.project.sites:
-            with Database.open(self.kit(site) / FOLDER / STATE) as database:
-                made = int(read_site(database)["releases"])
-            book, there = ledger.read(self.ledger(site)), store.sequence(site)
-            lost += made - there
-            unpaid += max(made - sum(book.charged.values()), 0)
-            over = max(over, book.budget.spent(book.charged) - book.budget.epsilon)
-        numbers = [(site, sequence) for site, sequence, _, _ in applied]
-        digests = [digest for _, _, digest, _ in applied]
-        twice = max(len(numbers) - len(set(numbers)), len(digests) - len(set(digests)))
-        return Check(len(applied), lost, twice, unpaid, over, store.verify())
+        sites = self.project.sites
+        return check(store, {site: Files(self.kit(site) / FOLDER / STATE, self.ledger(site)) for site in sites})
 
     def _party(self, name: str, *arguments: object) -> Party:
         environment = os.environ | {"FEDVI_STATE_DIR": str(self.folder / "witnesses")}  # ledgers of demonstrations

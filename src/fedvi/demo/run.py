@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedvi.demo.chaos import Chaos
-from fedvi.demo.local import Check, LocalFederation
+from fedvi.demo.checking import Check
+from fedvi.demo.local import LocalFederation
 from fedvi.demo.tables import TEST, adult_project
 from fedvi.errors import FedviError
 from fedvi.federation.status import Scores, status_of

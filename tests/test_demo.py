@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import signal
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -16,9 +20,12 @@ import pytest
 
 from fedvi.cli import main
 from fedvi.demo import Check, Outcome
+from fedvi.demo.chaos import KINDS, Chaos
 from fedvi.demo.checking import Files, check
+from fedvi.demo.local import LocalFederation
 from fedvi.federation.client import Client, payments, read_site
 from fedvi.federation.database import Database
+from fedvi.federation.flare.processes import MARK
 from fedvi.federation.server import Server
 from fedvi.federation.store import Store
 from fedvi.federation.wire import pack, unpack
@@ -197,3 +204,59 @@ def test_demo_ends_with_code_1_unless_everything_holds(
             )
         else:
             assert ("All is as it must be." in printed) == (code == 0)
+
+
+class Immortal:
+    """A process that can be killed again and again."""
+
+    pid = 1
+
+    def kill(self) -> None:
+        pass
+
+
+def chaos(patch: pytest.MonkeyPatch, seed: int, absent: set[str]) -> Chaos:
+    """Return chaos among processes of all kinds that are not absent."""
+    kinds = {value: kind for kind, value in KINDS.items()}
+    patch.setattr(Chaos, "_processes", lambda _, *kind: [] if kinds[kind] in absent else [Immortal()])
+    return Chaos(SimpleNamespace(), seed)  # type: ignore[arg-type]
+
+
+def test_chaos_kills_every_kind_equally_often_in_an_order_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    killer = chaos(monkeypatch, 1, set())
+    first = [killer.strike() for _ in range(3 * len(KINDS))]
+    assert killer.kills == dict.fromkeys(KINDS, 3)
+    again, other = chaos(monkeypatch, 1, set()), chaos(monkeypatch, 2, set())
+    assert [again.strike() for _ in first] == first != [other.strike() for _ in first]
+
+
+def test_kind_that_is_not_there_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = {"site's job"}
+    killer = chaos(monkeypatch, 0, absent)
+    assert {killer.strike() for _ in range(len(KINDS) - 1)} == set(KINDS) - absent
+    assert killer.strike() == ""
+    absent.clear()
+    assert killer.strike() == "site's job"
+    assert killer.kills == dict.fromkeys(KINDS, 1)
+
+
+def test_commands_of_all_parties_are_found_and_what_they_leave_is_ended(tmp_path: Path) -> None:
+    """Parties that do nothing, and a process in the folder of one, as a command that is killed leaves it."""
+    federation = LocalFederation.__new__(LocalFederation)
+    federation.folder = tmp_path
+    federation.parties = {name: federation._party(name) for name in ("coordinator", *PROJECT.sites)}
+    for party in federation.parties.values():
+        party._command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    federation.ensure()
+    marked = os.environ | {MARK: str(tmp_path / "kit")}
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=marked) as left:
+        for coordinator, count in ((True, 1), (False, 2)):
+            commands = federation.commands(coordinator)
+            assert len(commands) == count
+            for command in commands:
+                command.kill()
+        for party in federation.parties.values():
+            party.wait()
+        assert federation.commands(True) == federation.commands(False) == []
+        federation._end_leftovers()
+        assert left.wait(10) == -signal.SIGKILL

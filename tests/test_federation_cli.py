@@ -24,6 +24,7 @@ from fedvi.cli import main
 from fedvi.cli import site as site_cli
 from fedvi.demo.local import free_port
 from fedvi.errors import LedgerRolledBack
+from fedvi.federation.flare.processes import MARK
 from fedvi.federation.joining import SiteSettings
 from fedvi.federation.project import Project
 from fedvi.federation.server import Server
@@ -251,6 +252,26 @@ def test_what_people_accepted_at_joining_holds_once(
     with pytest.raises(LedgerRolledBack):
         SiteSettings.load(kit.with_suffix("")).open()
     assert "accept 'rolled back'" in here("site", "join", kit, "--yes")[2]
+
+
+def test_joining_again_ends_what_a_killed_command_has_left_at_work(
+    made: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a job, which has the ledger open."""
+    monkeypatch.setattr("fedvi.cli.site._work", lambda settings: None)  # noqa: ARG005
+    kit, ledger = kit_of(made, tmp_path), tmp_path / "ledger"
+    arguments = joining(kit, write_table(tmp_path / "table.csv", 0), ledger, "--yes")
+    assert here(*arguments)[0] == 0
+    lines = "import sys, time", "from fedvi.privacy import storage", "from pathlib import Path"
+    hold = "kept = storage.lock(Path(sys.argv[1])); print('locked', flush=True); time.sleep(120)"
+    command = [sys.executable, "-c", "; ".join((*lines, hold)), str(ledger)]
+    marked = os.environ | {MARK: str(kit.with_suffix(""))}
+    with subprocess.Popen(command, env=marked, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "locked\n"
+        code, _, err = here(*arguments)
+        job.kill()
+    assert (code, err) == (0, "")
 
 
 def test_words_of_the_coordinator_are_shown_as_they_are(

@@ -63,6 +63,7 @@ def join(
         _show_promise(settings, encoded)
         if not yes and not typer.confirm("Do you promise this, and take part?"):
             raise typer.Exit(1)
+        _end_leftovers(folder)
         with settings.open(patience=1.0) as client:  # makes ledger and file, or finds what is wrong with them
             _say_left(client)
         settings.accepting(()).save()  # a word holds once: the ledger has it now
@@ -202,6 +203,13 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
         + (f" The coordinator suggests epsilon {project.epsilon:g}." if project.epsilon != settings.epsilon else ""),
     ):
         typer.echo(line)
+
+
+def _end_leftovers(folder: Path) -> None:
+    """End the engine's processes of a command that was killed: they work on, and have the ledger."""
+    from fedvi.federation.flare import site_parent
+
+    site_parent(folder).stop()
 
 
 def _say_left(client: Client) -> None:

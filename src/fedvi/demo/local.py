@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -9,14 +10,19 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedvi.demo.checking import Check, Files, check
 from fedvi.federation.joining import FOLDER, STATE
 from fedvi.federation.making import make_federation
 from fedvi.federation.project import Project
 from fedvi.federation.store import FILE, Store
+
+if TYPE_CHECKING:
+    import psutil
+
+COORDINATOR = "coordinator"
 
 
 class LocalFederation:
@@ -33,7 +39,7 @@ class LocalFederation:
     @property
     def coordinator(self) -> Path:
         """The coordinator's folder."""
-        return self.folder / "coordinator"
+        return self.folder / COORDINATOR
 
     def store(self) -> Store:
         """Open the coordinator's file."""
@@ -47,10 +53,10 @@ class LocalFederation:
         """Return where a site has unpacked its kit."""
         return self.coordinator / "kits" / site
 
-    @contextmanager
+    @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Start all parties; at the end, stop them and all that they started."""
-        self.parties = {"coordinator": self._party("coordinator", "federation", "start", self.coordinator, "--no-page")}
+        self.parties = {COORDINATOR: self._party(COORDINATOR, "federation", "start", self.coordinator, "--no-page")}
         for site in self.project.sites:
             table = ("--data", self.folder / f"{site}.csv", "--ledger", self.ledger(site))
             kit = self.kit(site).with_suffix(".zip")
@@ -63,11 +69,17 @@ class LocalFederation:
                 party.interrupt()
             for party in self.parties.values():
                 party.end()
+            self._end_leftovers()
 
     def ensure(self) -> None:
         """Start parties that have died."""
         for party in self.parties.values():
             party.ensure()
+
+    def commands(self, coordinator: bool) -> list[psutil.Process]:
+        """Return the commands that run: the coordinator's, or the sites'."""
+        running = ((name, party.process()) for name, party in self.parties.items())
+        return [process for name, process in running if process and (name == COORDINATOR) == coordinator]
 
     def wait(self) -> None:
         """Wait until all parties have seen that it is over."""
@@ -78,6 +90,17 @@ class LocalFederation:
         """Compare the coordinator's file with the sites' files and ledgers."""
         sites = self.project.sites
         return check(store, {site: Files(self.kit(site) / FOLDER / STATE, self.ledger(site)) for site in sites})
+
+    def _end_leftovers(self) -> None:
+        """End what commands that were killed have left behind."""
+        import psutil
+
+        from fedvi.federation.flare.processes import find
+
+        while found := find(self.folder):
+            for each in found:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.process.kill()
 
     def _party(self, name: str, *arguments: object) -> Party:
         environment = os.environ | {"FEDVI_STATE_DIR": str(self.folder / "witnesses")}  # ledgers of demonstrations
@@ -106,6 +129,15 @@ class Party:
                 start_new_session=True,
             )
         self.starts += 1
+
+    def process(self) -> psutil.Process | None:
+        """Return its process, if it runs."""
+        import psutil
+
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if self._process is not None and self._process.poll() is None:
+                return psutil.Process(self._process.pid)
+        return None
 
     def wait(self, seconds: float = 60) -> None:
         """Wait until it has ended, but not for ever."""

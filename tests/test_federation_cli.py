@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,16 +13,25 @@ import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedvi.cli import federation as federation_cli
 from fedvi.cli import main
+from fedvi.cli import site as site_cli
 from fedvi.demo.local import free_port
+from fedvi.errors import LedgerRolledBack
+from fedvi.federation.flare.processes import MARK
+from fedvi.federation.joining import SiteSettings
+from fedvi.federation.project import Project
+from fedvi.federation.server import Server
+from fedvi.federation.status import status_of
 from fedvi.federation.store import Store
 from fedvi.fitting import Fitted
-from small_federation import SCHEMA
+from small_federation import SCHEMA, project
 
 FEDVI = [sys.executable, "-c", "from fedvi.cli import main; main()"]
 
@@ -210,6 +220,78 @@ def test_wrong_kits_and_options_are_named(made: Path, tmp_path: Path, here: Here
         assert code == 2, arguments
         assert said in err
         assert len(err.splitlines()) == 1
+
+
+def test_what_people_accepted_at_joining_holds_once(
+    made: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup of the ledger that somebody restores later is noticed, although one was accepted before."""
+    monkeypatch.setattr("fedvi.cli.site._work", lambda settings: None)  # noqa: ARG005
+    kit, table, ledger = kit_of(made, tmp_path), write_table(tmp_path / "table.csv", 0), tmp_path / "ledger"
+    backup = tmp_path / "backup"
+
+    def join(*more: str) -> tuple[int, str, str]:
+        return here(*joining(kit, table, ledger, "--yes", *more))
+
+    def release_and_restore() -> None:
+        with SiteSettings.load(kit.with_suffix("")).open() as client, Server.open(tmp_path / "there.db") as server:
+            for _ in range(3):
+                request = client.request()
+                assert request is not None
+                client.receive(server.handle("north", request))
+        shutil.copy(backup, ledger)
+
+    assert join()[0] == 0
+    shutil.copy(ledger, backup)
+    Server.create(tmp_path / "there.db", Project.load(made)).close()
+    release_and_restore()
+    assert "accept 'rolled back'" in join()[2]
+    assert join("--accept", "rolled back")[0] == 0
+    assert SiteSettings.load(kit.with_suffix("")).accept == ()
+    release_and_restore()
+    with pytest.raises(LedgerRolledBack):
+        SiteSettings.load(kit.with_suffix("")).open()
+    assert "accept 'rolled back'" in here("site", "join", kit, "--yes")[2]
+
+
+def test_joining_again_ends_what_a_killed_command_has_left_at_work(
+    made: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a job, which has the ledger open."""
+    monkeypatch.setattr("fedvi.cli.site._work", lambda settings: None)  # noqa: ARG005
+    kit, ledger = kit_of(made, tmp_path), tmp_path / "ledger"
+    arguments = joining(kit, write_table(tmp_path / "table.csv", 0), ledger, "--yes")
+    assert here(*arguments)[0] == 0
+    lines = "import sys, time", "from fedvi.privacy import storage", "from pathlib import Path"
+    hold = "kept = storage.lock(Path(sys.argv[1])); print('locked', flush=True); time.sleep(120)"
+    command = [sys.executable, "-c", "; ".join((*lines, hold)), str(ledger)]
+    marked = os.environ | {MARK: str(kit.with_suffix(""))}
+    with subprocess.Popen(command, env=marked, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "locked\n"
+        code, _, err = here(*arguments)
+        job.kill()
+    assert (code, err) == (0, "")
+
+
+def test_words_of_the_coordinator_are_shown_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    settings = SimpleNamespace(project=project())
+    with site_cli._progress(settings) as show:  # type: ignore[arg-type]
+        show({"said": "working", "note": "[/red] and [bold]", "releases": 1})
+    assert "working: [/red] and [bold]" in capsys.readouterr().err
+
+
+def test_words_of_sites_are_shown_as_they_are(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open(made / "coordinator.db") as store:
+        status = status_of(store)
+    status["sites"][0] |= {"name": "[/red]", "state": "[bold]"}
+    federation_cli._print_table(status)
+    shown = capsys.readouterr().out
+    assert "[/red]" in shown
+    assert "[bold]" in shown
 
 
 def eventually(condition: Callable[[], Any], seconds: float = 90) -> Any:

@@ -32,7 +32,8 @@ def demo(
 ) -> None:
     """Run a coordinator and 4 sites as real processes with real certificates on loopback, on UCI Adult.
 
-    Exit code 1 if a release was lost, applied twice or not paid for, or a budget was exceeded.
+    Exit code 1 if a release was lost, applied twice, out of order or not paid for, if a budget was exceeded, or if
+    the posterior is not the product of the sites' own factors.
     """
     from fedvi.demo import demonstrate
 
@@ -47,7 +48,7 @@ def demo(
         typer.echo(json.dumps(dataclasses.asdict(outcome)))
     else:
         _print(outcome, out)
-    if outcome.lost or outcome.duplicated or outcome.unpaid or outcome.max_epsilon_over_budget > 0:
+    if not outcome.holds:
         raise typer.Exit(1)
 
 
@@ -69,6 +70,7 @@ def _terminal(quiet: bool) -> Any:
 
 def _print(outcome: Outcome, kept: Path | None) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from fedvi.privacy.statement import rounded_up
@@ -79,16 +81,18 @@ def _print(outcome: Outcome, kept: Path | None) -> None:
     for site in outcome.sites:
         epsilon = f"{rounded_up(site['epsilon'])} of {site['epsilon_max']:g}"
         counts = (str(site[key]) for key in ("repeated", "refused"))
-        table.add_row(site["name"], str(site["rows"]), str(site["updates"]), epsilon, *counts)
+        table.add_row(escape(site["name"]), str(site["rows"]), str(site["updates"]), epsilon, *counts)
     console = Console()
     console.print(table)
     killed = ", ".join(f"{count} x {kind}" for kind, count in sorted(outcome.kills.items())) or "nothing"
     for line in (
         f"Test rows: accuracy {outcome.accuracy:.2%}, log-likelihood {outcome.log_likelihood:.4f}.",
         f"Killed: {killed}.",
-        f"Releases lost: {outcome.lost}, applied twice: {outcome.duplicated}, not paid for: {outcome.unpaid}. "
+        f"Releases lost: {outcome.lost}, applied twice: {outcome.duplicated}, out of order: {outcome.disordered}, "
+        f"not paid for: {outcome.unpaid}. Sites whose factor is not the coordinator's: {outcome.differing}.",
         f"Budget left at the site that spent most: epsilon {-outcome.max_epsilon_over_budget:.4f}.",
-        f"q is the product of prior and stored factors, to {outcome.difference:.1g}.",
+        f"q and the product of prior and stored factors differ by {outcome.difference:.1g}.",
+        "All is as it must be." if outcome.holds else "This must not be: see what is not zero, or too much, above.",
         *([f"Kept: {kept}"] if kept else []),
     ):
         console.print(line, markup=False, soft_wrap=True)

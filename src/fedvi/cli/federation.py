@@ -271,11 +271,12 @@ def _print_table(status: dict[str, Any]) -> None:
 
 def table_of(status: dict[str, Any]) -> Any:
     """Return the table of a federation's sites."""
+    from rich.markup import escape
     from rich.table import Table
 
     from fedvi.privacy.statement import rounded_up
 
-    table = Table("site", "state", title=f"{status['name']}: q has version {status['version']}")
+    table = Table("site", "state", title=f"{escape(status['name'])}: q has version {status['version']}")
     for name in ("last seen", "updates", "rows", "epsilon declared", "stale", "refused"):
         table.add_column(name, justify="right")
     for site in status["sites"]:
@@ -284,5 +285,5 @@ def table_of(status: dict[str, Any]) -> Any:
         epsilon = f"{rounded_up(site['epsilon'])} of {site['epsilon_max']:g}" if known else "-"
         numbers = ("-" if site[key] is None else str(site[key]) for key in ("updates", "rows"))
         stale = "-" if site["staleness"] is None else str(site["staleness"])
-        table.add_row(site["name"], site["state"], seen, *numbers, epsilon, stale, str(site["refused"]))
+        table.add_row(escape(site["name"]), escape(site["state"]), seen, *numbers, epsilon, stale, str(site["refused"]))
     return table

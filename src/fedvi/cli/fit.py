@@ -84,6 +84,7 @@ def _plain(fitted: Fitted, out: Path, scores: dict[str, float]) -> dict[str, obj
 
 def _show(fitted: Fitted, out: Path, scores: dict[str, float]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from fedvi.privacy.statement import rounded_up
@@ -95,7 +96,7 @@ def _show(fitted: Fitted, out: Path, scores: dict[str, float]) -> None:
     for site in fitted.sites:
         spent = "not private" if site.epsilon is None else f"{rounded_up(site.epsilon)} of {site.epsilon_max:g}"
         delta = "-" if site.delta is None else f"{site.delta:g}"
-        table.add_row(site.name, str(site.rows), str(site.updates), spent, delta)
+        table.add_row(escape(site.name), str(site.rows), str(site.updates), spent, delta)
     console.print(table)
     if scores:
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in scores.items())

@@ -77,6 +77,7 @@ def _without_key(entry: Entry) -> dict[str, Any]:
 
 def _show(book: Book, last: int) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from fedvi.privacy.events import from_json, summarise
@@ -92,5 +93,5 @@ def _show(book: Book, last: int) -> None:
         if "event" in entry.body:
             times = f"{entry.body['updates']} x " if "updates" in entry.body else ""
             what = f"{what}: {times}({summarise(from_json(entry.body['event']))})"
-        table.add_row(str(entry.number), entry.time[:19], entry.kind, what)
+        table.add_row(str(entry.number), entry.time[:19], entry.kind, escape(what))
     Console().print(table)

@@ -63,9 +63,10 @@ def join(
         _show_promise(settings, encoded)
         if not yes and not typer.confirm("Do you promise this, and take part?"):
             raise typer.Exit(1)
+        _end_leftovers(folder)
         with settings.open(patience=1.0) as client:  # makes ledger and file, or finds what is wrong with them
             _say_left(client)
-        settings.save()
+        settings.accepting(()).save()  # a word holds once: the ledger has it now
         want(settings.state, WORKING)
         if not background:
             _work(settings)
@@ -204,6 +205,13 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
         typer.echo(line)
 
 
+def _end_leftovers(folder: Path) -> None:
+    """End the engine's processes of a command that was killed: they work on, and have the ledger."""
+    from fedvi.federation.flare import site_parent
+
+    site_parent(folder).stop()
+
+
 def _say_left(client: Client) -> None:
     typer.echo(f"The ledger admits {client.remaining} more updates.")
 
@@ -259,7 +267,8 @@ def _progress(settings: SiteSettings) -> Any:
 
         yield say
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates"))
+    text = TextColumn("{task.description}", markup=False)  # the coordinator's words may be in it
+    columns = (text, BarColumn(), MofNCompleteColumn(), TextColumn("updates"))
     with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
         task = bar.add_task("connecting", total=total)
 

@@ -1,11 +1,8 @@
-"""A federation on one machine: every party is a `fedvi` command of its own, with the engine's processes below it.
-
-What is checked at the end comes out of the files that they leave: the coordinator's, and every site's own file and
-ledger.
-"""
+"""A federation on one machine: every party is a `fedvi` command of its own, with the engine's processes below it."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -13,33 +10,19 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedvi.federation.client import read_site
-from fedvi.federation.database import Database
+from fedvi.demo.checking import Check, Files, check
 from fedvi.federation.joining import FOLDER, STATE
 from fedvi.federation.making import make_federation
 from fedvi.federation.project import Project
 from fedvi.federation.store import FILE, Store
-from fedvi.privacy import ledger
 
+if TYPE_CHECKING:
+    import psutil
 
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """What the files say.
-
-    updates: applied by the coordinator. lost: made by a site and never applied. duplicated: applied more than once.
-    unpaid: released, and not in the ledger. max_epsilon_over_budget: below zero if no site spent all of its budget.
-    difference: of q and the product of prior and stored factors.
-    """
-
-    updates: int
-    lost: int
-    duplicated: int
-    unpaid: int
-    max_epsilon_over_budget: float
-    difference: float
+COORDINATOR = "coordinator"
 
 
 class LocalFederation:
@@ -56,7 +39,7 @@ class LocalFederation:
     @property
     def coordinator(self) -> Path:
         """The coordinator's folder."""
-        return self.folder / "coordinator"
+        return self.folder / COORDINATOR
 
     def store(self) -> Store:
         """Open the coordinator's file."""
@@ -70,10 +53,10 @@ class LocalFederation:
         """Return where a site has unpacked its kit."""
         return self.coordinator / "kits" / site
 
-    @contextmanager
+    @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Start all parties; at the end, stop them and all that they started."""
-        self.parties = {"coordinator": self._party("coordinator", "federation", "start", self.coordinator, "--no-page")}
+        self.parties = {COORDINATOR: self._party(COORDINATOR, "federation", "start", self.coordinator, "--no-page")}
         for site in self.project.sites:
             table = ("--data", self.folder / f"{site}.csv", "--ledger", self.ledger(site))
             kit = self.kit(site).with_suffix(".zip")
@@ -86,11 +69,17 @@ class LocalFederation:
                 party.interrupt()
             for party in self.parties.values():
                 party.end()
+            self._end_leftovers()
 
     def ensure(self) -> None:
         """Start parties that have died."""
         for party in self.parties.values():
             party.ensure()
+
+    def commands(self, coordinator: bool) -> list[psutil.Process]:
+        """Return the commands that run: the coordinator's, or the sites'."""
+        running = ((name, party.process()) for name, party in self.parties.items())
+        return [process for name, process in running if process and (name == COORDINATOR) == coordinator]
 
     def wait(self) -> None:
         """Wait until all parties have seen that it is over."""
@@ -99,20 +88,19 @@ class LocalFederation:
 
     def check(self, store: Store) -> Check:
         """Compare the coordinator's file with the sites' files and ledgers."""
-        applied = store.applied()
-        lost = unpaid = 0
-        over = -float("inf")
-        for site in self.project.sites:
-            with Database.open(self.kit(site) / FOLDER / STATE) as database:
-                made = int(read_site(database)["releases"])
-            book, there = ledger.read(self.ledger(site)), store.sequence(site)
-            lost += made - there
-            unpaid += max(made - sum(book.charged.values()), 0)
-            over = max(over, book.budget.spent(book.charged) - book.budget.epsilon)
-        numbers = [(site, sequence) for site, sequence, _, _ in applied]
-        digests = [digest for _, _, digest, _ in applied]
-        twice = max(len(numbers) - len(set(numbers)), len(digests) - len(set(digests)))
-        return Check(len(applied), lost, twice, unpaid, over, store.verify())
+        sites = self.project.sites
+        return check(store, {site: Files(self.kit(site) / FOLDER / STATE, self.ledger(site)) for site in sites})
+
+    def _end_leftovers(self) -> None:
+        """End what commands that were killed have left behind."""
+        import psutil
+
+        from fedvi.federation.flare.processes import find
+
+        while found := find(self.folder):
+            for each in found:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.process.kill()
 
     def _party(self, name: str, *arguments: object) -> Party:
         environment = os.environ | {"FEDVI_STATE_DIR": str(self.folder / "witnesses")}  # ledgers of demonstrations
@@ -141,6 +129,15 @@ class Party:
                 start_new_session=True,
             )
         self.starts += 1
+
+    def process(self) -> psutil.Process | None:
+        """Return its process, if it runs."""
+        import psutil
+
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if self._process is not None and self._process.poll() is None:
+                return psutil.Process(self._process.pid)
+        return None
 
     def wait(self, seconds: float = 60) -> None:
         """Wait until it has ended, but not for ever."""

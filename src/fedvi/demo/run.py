@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedvi.demo.chaos import Chaos
-from fedvi.demo.local import Check, LocalFederation
+from fedvi.demo.checking import Check
+from fedvi.demo.local import LocalFederation
 from fedvi.demo.tables import TEST, adult_project
 from fedvi.errors import FedviError
 from fedvi.federation.status import Scores, status_of
@@ -56,7 +57,7 @@ def demonstrate(
     say("Writing the tables of four sites, and making certificates and kits ...")
     federation = LocalFederation(folder, adult_project(folder, epsilon, updates, seed), epsilon)
     say("Starting the coordinator and four sites, each in processes of its own ...")
-    killer = Chaos(federation.folder, seed)
+    killer = Chaos(federation, seed)
     with federation.running(), federation.store() as store:
         scores = Scores(store, federation.folder / TEST)
         with LivePage(lambda: status_of(store, scores)) as live:

@@ -71,7 +71,8 @@ CREATE TABLE site (
     federation TEXT NOT NULL, ledger TEXT NOT NULL, wanted TEXT NOT NULL, said TEXT NOT NULL, releases INTEGER NOT NULL,
     state BLOB, before BLOB, pending BLOB, width INTEGER NOT NULL, version INTEGER NOT NULL, heard REAL,
     stop TEXT NOT NULL, note TEXT NOT NULL, failed TEXT NOT NULL, latency REAL
-) STRICT
+) STRICT;
+CREATE TABLE paid (release INTEGER PRIMARY KEY, entry INTEGER NOT NULL) STRICT
 """
 
 HARMLESS = ("NonFiniteRelease", "AbsurdRelease", "ImproperRelease")
@@ -218,7 +219,7 @@ class Client(Closing):
 
     def _update(self, site: sqlite3.Row) -> bytes:
         """Pay for an update, make it and commit its bytes; or ask, if the ledger admits none."""
-        before, number = self._private.state, site["releases"] + 1
+        before, number, entry = self._private.state, site["releases"] + 1, self._next_entry
         if int(before.sequence) + 1 != number:
             raise SiteRefused(
                 f"Expected to make release {number}, got {int(before.sequence) + 1}: the site's file is damaged. "
@@ -230,7 +231,8 @@ class Client(Closing):
             return self._poll(site, SPENT)
         try:
             data = encode(self._message(FACTOR, number, site["version"], WORKING, arrays_of(release.factor)))
-            self._set(pending=data, before=pack(before), state=pack(self._private.state), releases=number)
+            state = pack(self._private.state)
+            self._set(paid_by=entry, pending=data, before=pack(before), state=state, releases=number)
         except BaseException:  # paid for, and lost: such as on a full disk
             self._private.state = before
             raise
@@ -240,6 +242,7 @@ class Client(Closing):
     def _last(self, site: sqlite3.Row) -> bytes | None:
         """Release the number for the posterior's width, once; then there is nothing more to say."""
         numbers = rows_at(width_of(self._project.recipe.model), np.asarray(self._q.mean))
+        entry = self._next_entry
         try:
             total = self._private.release_sum(self._width, numbers, "width of the posterior")
         except BudgetClosed:  # paid for before, and lost in a crash
@@ -247,7 +250,7 @@ class Client(Closing):
         number = site["releases"] + 1
         arrays = {"0": np.asarray(total[0], np.float64)}
         data = encode(self._message(WIDTH, number, site["version"], FINISHED, arrays))
-        self._set(pending=data, releases=number, width=1)
+        self._set(paid_by=entry, pending=data, releases=number, width=1)
         self._saying = FINISHED
         return data
 
@@ -301,10 +304,18 @@ class Client(Closing):
             )
         return q
 
-    def _set(self, **values: Any) -> None:
+    @property
+    def _next_entry(self) -> int:
+        """Number of the ledger's next entry, which is to pay for the next release."""
+        return self._private.ledger.book.head.number + 1
+
+    def _set(self, paid_by: int | None = None, **values: Any) -> None:
+        """Commit values; with a release, also which entry of the ledger was to pay for it."""
         columns = ", ".join(f"{column} = ?" for column in values)
         with self._database.transaction():
             self._database.execute(f"UPDATE site SET {columns}", tuple(values.values()))
+            if paid_by is not None:
+                self._database.execute("INSERT OR REPLACE INTO paid VALUES (?, ?)", (values["releases"], paid_by))
 
     @cached_property
     def _prior(self) -> Any:
@@ -324,6 +335,11 @@ def read_site(database: Database) -> sqlite3.Row:
     if row is None:
         raise InputError(f"{database.path} holds no site. Restore its newest copy.")
     return row
+
+
+def payments(database: Database) -> dict[int, int]:
+    """Return by the number of a release which entry of the ledger was to pay for it."""
+    return {row["release"]: row["entry"] for row in database.execute("SELECT * FROM paid")}
 
 
 def want(path: Path, wanted: str) -> None:

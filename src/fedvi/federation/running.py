@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -75,9 +76,12 @@ def in_background(arguments: Sequence[str], log: Path, pid_file: Path, patience:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    waiting = threading.Thread(target=process.wait, daemon=True)  # as long as this process lives: it leaves no zombie
+    waiting.start()
     deadline = time.monotonic() + patience
     while running(pid_file) != process.pid:
-        if process.poll() is not None or time.monotonic() > deadline:
+        if not waiting.is_alive() or time.monotonic() > deadline:
+            process.terminate()
             last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
             raise InputError(f"It did not start: {' '.join(last) or 'no reason given'} (all of it: {log})")
         time.sleep(0.1)

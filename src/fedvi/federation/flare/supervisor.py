@@ -30,8 +30,11 @@ CONNECT, COMMAND = 3.0, 5.0
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 """Seconds from the end of a site's job to the next, if it did not last; doubled from one such job to the next."""
 LASTING = 6.0
-STARTING = 30.0
-"""Seconds after which a job that has been accepted and not started counts as dead."""
+STARTING = 90.0
+"""Seconds after which a job should have started: the server starts one at a time, and may wait for each site."""
+KEPT = 120.0
+"""Seconds from a job's death to its deletion. The server, which may be waiting for the job's site meanwhile, starts no
+job ever again once it has missed one that it was about to start."""
 
 WAITING = {RunStatus.SUBMITTED, RunStatus.APPROVED, RunStatus.DISPATCHED}
 logger = logging.getLogger(__name__)
@@ -58,6 +61,7 @@ class Supervisor:
         self.parent: Parent = coordinator_parent(folder)
         self.session: Session | None = None
         self.turns: dict[str, Turn] = {}
+        self.dead: dict[str, float] = {}
         self.connected: tuple[str, ...] = ()
 
     def step(self) -> None:
@@ -115,41 +119,58 @@ class Supervisor:
         running = {job.job_id for job in system.job_info}
         for site in self.server.names:
             turn = self.turns.setdefault(site, Turn())
-            self._tidy(session, turn, [job for job in jobs if job["name"] == job_name(site)], running)
+            own = [job for job in jobs if job["name"] == job_name(site)]
+            self._find(turn, own, running)
+            for job in own:
+                if job["job_id"] != turn.job:
+                    self._bury(session, job["job_id"], job["status"])
             if not turn.job and site in self.connected and self.server.may_work(site):
                 self._submit(session, site, turn)
+        if any(turn.job and turn.job not in running and _age(turn) > STARTING for turn in self.turns.values()):
+            self._start_anew()
 
-    def _tidy(self, session: Session, turn: Turn, jobs: list[dict[str, Any]], running: set[str]) -> None:
-        """Find the live job of a site, if there is one; end and delete the others."""
+    def _find(self, turn: Turn, jobs: list[dict[str, Any]], running: set[str]) -> None:
+        """Find the live job of a site, if there is one."""
+        known = {job["job_id"]: job["status"] for job in jobs if job["job_id"] not in self.dead}
+        alive = [number for number, status in known.items() if number in running or status in WAITING]
+        live = turn.job if turn.job in alive else next(iter(alive), "")
+        if live == turn.job:
+            return
+        if turn.job:
+            logger.info("The job %s has ended.", turn.job)
+            turn.wait = 0.0 if _age(turn) > LASTING else min(max(2 * turn.wait, FIRST_WAIT), LONGEST_WAIT)
+        turn.job, turn.since = live, time.monotonic()
+
+    def _bury(self, session: Session, number: str, status: str) -> None:
+        """End a dead job, and delete it when nobody can be about to start it any more."""
         now = time.monotonic()
-        live = ""
-        for job in jobs:
-            number, status = job["job_id"], job["status"]
-            starting = status in WAITING and (number != turn.job or now - turn.since < STARTING)
-            if not live and (number in running or starting):
-                live = number
-            else:
-                self._delete(session, number, status)
-        if live != turn.job:
-            if turn.job:
-                logger.info("The job %s has ended.", turn.job)
-                lasted = now - turn.since
-                turn.wait = 0.0 if lasted > LASTING else min(max(2 * turn.wait, FIRST_WAIT), LONGEST_WAIT)
-            turn.job, turn.since = live, now
-
-    def _delete(self, session: Session, number: str, status: str) -> None:
         try:
-            if not status.startswith("FINISHED"):
-                session.abort_job(number)
-            session.delete_job(number)
+            if number not in self.dead:
+                self.dead[number] = now
+                if not status.startswith("FINISHED"):
+                    session.abort_job(number)
+            if now - self.dead[number] > KEPT:
+                session.delete_job(number)
+                del self.dead[number]
         except Exception as error:
-            logger.info("The dead job %s cannot be deleted yet: %s", number, error)
+            logger.info("The dead job %s cannot be ended yet: %s", number, error)
+
+    def _start_anew(self) -> None:
+        """Start the server again, which has stopped to start jobs; sites come back by themselves."""
+        logger.warning("The server starts no jobs any more; it is started anew.")
+        self._disconnect()
+        self.turns.clear()
+        self.dead.clear()
+        self.parent.start()
 
     def _submit(self, session: Session, site: str, turn: Turn) -> None:
-        now = time.monotonic()
-        if now - turn.since < turn.wait:
+        if _age(turn) < turn.wait:
             return
         with tempfile.TemporaryDirectory() as folder:
             turn.job = session.submit_job(str(write_job(site, Path(folder))))
-        turn.since = now
+        turn.since = time.monotonic()
         logger.info("Submitted the job %s of site %s.", turn.job, site)
+
+
+def _age(turn: Turn) -> float:
+    return time.monotonic() - turn.since

@@ -28,7 +28,7 @@ from fedvi.federation.flare.processes import MARK
 from fedvi.federation.joining import SiteSettings
 from fedvi.federation.project import Project
 from fedvi.federation.server import Server
-from fedvi.federation.status import status_of
+from fedvi.federation.status import ago, status_of
 from fedvi.federation.store import Store
 from fedvi.fitting import Fitted
 from small_federation import SCHEMA, project
@@ -272,6 +272,42 @@ def test_joining_again_ends_what_a_killed_command_has_left_at_work(
         code, _, err = here(*arguments)
         job.kill()
     assert (code, err) == (0, "")
+
+
+def test_status_of_a_coordinator_says_why_messages_were_refused_and_what_to_do(
+    made: Path, tmp_path: Path, here: Here
+) -> None:
+    folder = shutil.copytree(made, tmp_path / "copy")
+    with Server.open(folder / "coordinator.db") as server:
+        server.handle("north", b"nonsense")
+    code, out, _ = here("federation", "status", folder)
+    assert code == 0
+    assert "Refused in the last ten minutes: 1 message of north." in out
+    assert "north: Expected a message of fedvi, got 8 bytes that are none." in out
+    assert f"Start it: fedvi federation start {folder}" in out
+
+
+def test_status_of_a_site_says_what_was_spent_and_what_to_do(
+    made: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedvi.cli.site._work", lambda settings: None)  # noqa: ARG005
+    kit = kit_of(made, tmp_path)
+    assert here(*joining(kit, write_table(tmp_path / "table.csv", 0), tmp_path / "ledger", "--yes"))[0] == 0
+    here("site", "pause", kit)
+    code, out, _ = here("site", "status", kit)
+    assert code == 0
+    assert "this site: never heard by the coordinator, wanted: paused; its command is not running." in out
+    assert "Last answer of the coordinator: none yet." in out
+    assert f"Spent: epsilon 0 of 1 at delta 0.001. Ledger: {tmp_path / 'ledger'}" in out
+    assert f"Go on: fedvi site join {kit.with_suffix('')}" in out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-1, "0 s ago"), (119, "119 s ago"), (120, "2 min ago"), (7200, "2 h ago"), (300_000, "3 days ago")],
+)
+def test_times_are_told_in_units_that_people_use(seconds: float, said: str) -> None:
+    assert ago(seconds) == said
 
 
 def test_words_of_the_coordinator_are_shown_as_they_are(

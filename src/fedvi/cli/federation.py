@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import time
 from pathlib import Path
@@ -31,6 +32,9 @@ PagePort = Annotated[int, typer.Option(min=0, max=65535, help="Port of the live 
 PID, LOG = "start.pid", "start.log"
 LOOK = 1.0
 """Seconds between looks."""
+
+SHOWN_REFUSALS = 3
+"""How many of the newest are shown; --json has more."""
 
 TEMPLATE = """\
 # A federation. Everything that is not marked as optional is needed.
@@ -155,8 +159,17 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
     _print_table(found)
     over = f"over: {found['stop']}" if found["over"] else f"ending: {found['stop']}" if found["stop"] else "not over"
     typer.echo(f"The federation is {over}; the coordinator is {'running' if found['running'] else 'not running'}.")
-    for line in found["health"]:
+    for line in (*found["health"], *map(_refusal, found["refusals"][:SHOWN_REFUSALS])):
         typer.echo(line)
+    if found["over"]:
+        typer.echo(f"Write the posterior: fedvi federation export {folder} --out model.fedvi")
+    elif not found["running"]:
+        typer.echo(f"Start it: fedvi federation start {folder}")
+
+
+def _refusal(each: dict[str, Any]) -> str:
+    when = datetime.datetime.fromtimestamp(each["time"]).strftime("%F %T")
+    return f"Refused at {when}, {each['site']}: {each['reason']}"
 
 
 @app.command()
@@ -194,7 +207,7 @@ def export(
         fitted = fitted_of(store)
     fitted.save(out)
     typer.echo(f"Wrote {out} after {fitted.settings['version']} updates. Next: fedvi inspect {out}")
-    typer.echo(f"Checked: q is the product of prior and all stored factors, to {difference:.1g}.")
+    typer.echo(f"Checked: q and the product of prior and all stored factors differ by {difference:.1g}.")
 
 
 @app.command()
@@ -253,7 +266,7 @@ def _shown() -> Any:
         found = status()
         states = [site["state"] for site in found["sites"]]
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        text = f"q has version {found['version']}; sites: {counts}"
+        text = f"q after {found['version']} updates; sites: {counts}"
         if text != said["text"]:
             typer.echo(text)
         said.update(time=time.monotonic(), text=text)
@@ -274,13 +287,15 @@ def table_of(status: dict[str, Any]) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
+    from fedvi.federation.status import ago
     from fedvi.privacy.statement import rounded_up
 
-    table = Table("site", "state", title=f"{escape(status['name'])}: q has version {status['version']}")
+    title = f"{escape(status['name'])}: q after {status['version']} updates"
+    table = Table("site", "state", title=title, caption="stale: updates of others that a site's last one had not seen")
     for name in ("last seen", "updates", "rows", "epsilon declared", "stale", "refused"):
         table.add_column(name, justify="right")
     for site in status["sites"]:
-        seen = "never" if site["last_seen"] is None else f"{max(status['time'] - site['last_seen'], 0):.0f} s ago"
+        seen = "never" if site["last_seen"] is None else ago(status["time"] - site["last_seen"])
         known = site["epsilon_max"] is not None
         epsilon = f"{rounded_up(site['epsilon'])} of {site['epsilon_max']:g}" if known else "-"
         numbers = ("-" if site[key] is None else str(site[key]) for key in ("updates", "rows"))

@@ -81,6 +81,7 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
     """Show what this site has done, spent and been told."""
     from fedvi.federation.joining import FOLDER, SiteSettings
     from fedvi.federation.running import running
+    from fedvi.federation.wire import FINISHED, LEFT, WORKING
     from fedvi.privacy.ledger import read
     from fedvi.privacy.statement import rounded_up
 
@@ -105,15 +106,24 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(found))
         return
-    heard = "never" if site["heard"] is None else datetime.datetime.fromtimestamp(site["heard"]).strftime("%F %T")
-    typer.echo(
-        f"Federation {found['federation']}: {found['state']}; {'running' if found['running'] else 'not running'}"
-    )
+    heard = "none yet"
+    if site["heard"] is not None:
+        when = datetime.datetime.fromtimestamp(site["heard"]).strftime("%F %T")
+        heard = f"{when}, q after {site['version']} updates"
+    wanted = f", wanted: {site['wanted']}" if site["wanted"] not in (WORKING, site["said"]) else ""
+    works = "running" if found["running"] else "not running"
+    typer.echo(f"Federation {found['federation']}; this site: {found['state']}{wanted}; its command is {works}.")
     pending = ", the last one not acknowledged yet" if found["waiting_for_an_answer"] else ""
-    typer.echo(f"Releases: {found['releases']}{pending}. Last answer: {heard}, q had version {found['version']}.")
-    typer.echo(f"Spent: epsilon {rounded_up(book.spent.epsilon)} of {book.budget.epsilon:g} at {book.budget.delta:g}.")
-    for line in filter(None, (site["stop"] and f"The federation ends: {site['stop']}.", found["problem"])):
+    width = ", the last of them the number about the posterior's width" if site["width"] else ""
+    typer.echo(f"Releases: {found['releases']}{width}{pending}.")
+    typer.echo(f"Last answer of the coordinator: {heard}.")
+    epsilon = f"{rounded_up(book.spent.epsilon)} of {book.budget.epsilon:g} at delta {book.budget.delta:g}"
+    typer.echo(f"Spent: epsilon {epsilon}. Ledger: {settings.ledger}")
+    over = "is over" if site["said"] == FINISHED else "ends"
+    for line in filter(None, (site["stop"] and f"The federation {over}: {site['stop']}.", found["problem"])):
         typer.echo(line)
+    if not found["running"] and site["said"] not in (FINISHED, LEFT):
+        typer.echo(f"Go on: fedvi site join {folder}")
 
 
 @app.command()

@@ -13,7 +13,9 @@ TABLE_HELP = "CSV, TSV (also .gz), Parquet or Arrow file."
 
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help=TABLE_HELP)]
 SchemaFile = Annotated[Path, typer.Argument(metavar="SCHEMA", help="TOML file that all sites share.")]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="Posterior file, as written by fedvi fit.")]
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Posterior file, of fedvi fit or fedvi federation export.")
+]
 SiteColumn = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column that says which site a row belongs to.")
 ]

@@ -76,8 +76,17 @@ def _complaints(store: Store, sites: list[dict[str, Any]], refusals: list[dict[s
     silent = [site for site in sites if site["state"] in (WORKING, SPENT) and now - site["last_seen"] > SILENT]
     lately = [each for each in refusals if now - each["time"] < RECENT]
     found = [f"Not joined yet: {', '.join(absent)}."] if absent else []
-    found += [f"{site['name']} was last heard of {(now - site['last_seen']) / 60:.0f} minutes ago." for site in silent]
+    found += [f"{site['name']} was last heard of {ago(now - site['last_seen'])}." for site in silent]
     for site in sorted({each["site"] for each in lately}):
         count = sum(each["site"] == site for each in lately)
-        found.append(f"{count} messages of {site} were refused in the last ten minutes.")
+        messages = "1 message" if count == 1 else f"{count} messages"
+        found.append(f"Refused in the last ten minutes: {messages} of {site}.")
     return found
+
+
+def ago(seconds: float) -> str:
+    """Return how long ago something was, in words."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit} ago"
+    return f"{max(seconds, 0):.0f} s ago"

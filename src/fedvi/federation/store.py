@@ -215,10 +215,8 @@ class Store(Closing):
             stored = [unpack(self._unit, federation[part]) for part in ("product", "lost")]
         total, scale = (jax.tree.map(lambda leaf, f=f: f(np.asarray(leaf, np.float64)), factors) for f in (_sum, _size))
         product = jax.tree.map(lambda *parts: sum(np.asarray(part, np.float64) for part in parts), *stored)
-        return max(
-            float(np.max(np.abs(one - other) / size))
-            for one, other, size in zip(*map(jax.tree.leaves, (total, product, scale)), strict=True)
-        )
+        leaves = zip(*map(jax.tree.leaves, (total, product, scale)), strict=True)
+        return float(np.max([np.max(np.abs(one - other) / size) for one, other, size in leaves]))
 
     def close(self) -> None:
         """Close the file."""

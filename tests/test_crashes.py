@@ -11,7 +11,7 @@ import crashing_client
 from fedvi.privacy import ledger as ledgers
 from victims import Victims
 
-KILLS = 100
+KILLS = 60
 
 
 @pytest.mark.parametrize("half", [0, 1])  # so that two workers share the work

@@ -265,7 +265,7 @@ def test_joining_again_ends_what_a_killed_command_has_left_at_work(
     lines = "import sys, time", "from fedvi.privacy import storage", "from pathlib import Path"
     hold = "kept = storage.lock(Path(sys.argv[1])); print('locked', flush=True); time.sleep(120)"
     command = [sys.executable, "-c", "; ".join((*lines, hold)), str(ledger)]
-    marked = os.environ | {MARK: str(kit.with_suffix(""))}
+    marked = os.environ | {MARK: str(kit.with_suffix("") / "engine")}
     with subprocess.Popen(command, env=marked, stdout=subprocess.PIPE, text=True) as job:
         assert job.stdout is not None
         assert job.stdout.readline() == "locked\n"

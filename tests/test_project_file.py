@@ -32,7 +32,7 @@ some_projects = st.builds(
     sites=st.lists(names, min_size=1, max_size=6, unique=True).map(tuple),
     schema=st.just(SCHEMA),
     rows=st.integers(2, 10**9),
-    host=st.text(max_size=20),
+    host=st.from_regex(projects.HOST, fullmatch=True).filter(lambda host: len(host) < 100),
     port=st.integers(1, 65535),
     updates=st.integers(1, 10**6),
     prior_variance=st.none() | positives,

@@ -20,7 +20,7 @@ from fedvi.fitting.federated import fitted_of
 from fedvi.reports.live import LivePage
 
 LOOK = 0.5
-BETWEEN_KILLS = (2.0, 8.0)
+BETWEEN_KILLS = (3.0, 10.0)
 """Seconds from one kill to the next, at least and at most."""
 
 LIMIT = 900.0

@@ -162,7 +162,7 @@ def leave(
     if running(folder / FOLDER / PID) is None:
         with only_one(folder / FOLDER / PID, f"The site of {folder}"):
             _work(settings, deadline)
-    while _site(settings)["said"] != LEFT and time.monotonic() < deadline:
+    while (_site(settings)["said"] != LEFT or running(folder / FOLDER / PID)) and time.monotonic() < deadline:
         time.sleep(LOOK)
     if _site(settings)["said"] == LEFT:
         typer.echo("Left, and the coordinator knows.")

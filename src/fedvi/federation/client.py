@@ -192,7 +192,7 @@ class Client(Closing):
                 heard=time.time(),
                 stop=answer.stop,
                 note="",
-                latency=seconds if site["latency"] is None else 0.9 * site["latency"] + 0.1 * seconds,
+                latency=_smoothed(site["latency"], seconds) if site["before"] is not None else site["latency"],
             )
 
     @property
@@ -364,6 +364,11 @@ def _make(path: Path, federation: str, ledger: str) -> Database:
         database.execute(f"INSERT INTO site VALUES ({', '.join('?' * len(values))})", values)
 
     return Database.create(path, SCHEMA, fill)
+
+
+def _smoothed(before: float | None, seconds: float) -> float:
+    """Return the mean over the last ten or so updates."""
+    return seconds if before is None else 0.9 * before + 0.1 * seconds
 
 
 def _is_refusal(name: str) -> bool:

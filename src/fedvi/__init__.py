@@ -9,10 +9,10 @@ Start with `fit` for tables, with `simulate` for everything else.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedvi.compiling import compile_loops_whole
+from fedvi.lazy import lazily
 
 compile_loops_whole()
 
@@ -148,17 +148,4 @@ __all__ = [
 _HOMES = ("errors", "gaussian", "models", "data", "privacy", "local", "metrics", "federation", "fitting")
 """Where the names live, lightest first."""
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: `import fedvi` and the command line's help stay instant."""
-    if name in __all__:
-        for home in _HOMES:
-            module = importlib.import_module(f"fedvi.{home}")
-            if hasattr(module, name):
-                globals()[name] = getattr(module, name)
-                return globals()[name]
-    raise AttributeError(f"module 'fedvi' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily("fedvi", _HOMES, __all__)

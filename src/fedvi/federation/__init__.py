@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedvi.lazy import lazily
 
 if TYPE_CHECKING:
     from fedvi.federation.coordinator import Coordinator, ServerState, init_server, server_step
@@ -39,19 +40,6 @@ __all__ = [
 ]
 
 _HOMES = ("schedule", "result", "coordinator", "simulate")
-"""Where the names live."""
+"""Where the names live. The engine's long-lived processes use none of them, and so do without JAX."""
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: the engine's long-lived processes do without JAX."""
-    if name in __all__:
-        for home in _HOMES:
-            module = importlib.import_module(f"fedvi.federation.{home}")
-            if hasattr(module, name):
-                globals()[name] = getattr(module, name)
-                return globals()[name]
-    raise AttributeError(f"module 'fedvi.federation' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily("fedvi.federation", _HOMES, __all__)

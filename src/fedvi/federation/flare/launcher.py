@@ -13,6 +13,7 @@ import multiprocessing.forkserver
 import os
 import shlex
 import threading
+from abc import abstractmethod
 from typing import Any
 
 from nvflare.apis.event_type import EventType
@@ -74,9 +75,9 @@ class Launcher(JobLauncherSpec):
         handle = self.handles[job_meta[JobConstants.JOB_ID]] = Handle(process)
         return handle
 
+    @abstractmethod
     def command(self, fl_ctx: FLContext) -> str:
         """Return the command line that FLARE would run."""
-        raise NotImplementedError
 
 
 class SiteLauncher(Launcher):

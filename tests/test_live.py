@@ -197,22 +197,29 @@ def drip(connection: socket.socket, end: float) -> None:
         time.sleep(0.05)
 
 
+def connections() -> int:
+    """Count the threads that serve a connection."""
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
 def test_slow_and_greedy_clients_are_let_go(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(server, "LONGEST_CONNECTION", 0.6)
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 4)
-    before = threading.active_count()
     with LivePage(make_status) as live:
         place = urlsplit(live.address)
         greedy = [socket.create_connection((place.hostname, place.port), 5) for _ in range(8)]
         began = time.monotonic()
+        while connections() < 4 and time.monotonic() < began + 3:
+            time.sleep(0.01)
+        assert connections() == 4
         with pytest.raises((ConnectionError, TimeoutError)):
             drip(greedy[0], began + 5)
         assert time.monotonic() < began + 3
         for one in greedy:
             one.close()
-        while threading.active_count() > before + 1 and time.monotonic() < began + 5:
+        while connections() and time.monotonic() < began + 5:
             time.sleep(0.05)
-        assert threading.active_count() == before + 1
+        assert connections() == 0
         assert ask(live, "/status.json")[0] == 200
     assert capfd.readouterr().err == ""
 

@@ -29,7 +29,7 @@ from fedvi.federation.flare.jobs import write_job
 from fedvi.federation.flare.names import CONTROLLER, EXECUTOR
 from fedvi.federation.flare.processes import Parent, find
 from fedvi.federation.flare.signing import Signer, Verifier, common_name
-from fedvi.federation.flare.workspace import write_workspace
+from fedvi.federation.flare.workspace import site_of, write_workspace
 from fedvi.federation.making import KIT_FILES, unpack_kit
 from fedvi.federation.project import Project
 from fedvi.federation.server import Server
@@ -52,8 +52,8 @@ def folder(tmp_path: Path, project: Project) -> Path:
 
 def test_site_takes_one_class_and_nothing_else_from_its_coordinator(folder: Path) -> None:
     for kit in (folder / "kits").iterdir():
-        engine, name = write_workspace(kit)
-        assert name == kit.name
+        engine = write_workspace(kit)
+        assert site_of(kit)[1] == kit.name
         resources = content(engine / "local" / "resources.json")
         assert resources["class_allow_list"] == [EXECUTOR]
         assert resources["class_list_enforcement_mode"] == "enforce"
@@ -75,13 +75,28 @@ def test_kit_is_data_and_what_it_brings_besides_is_not_used(folder: Path, tmp_pa
         for module in ("psutil", "nvflare", "sitecustomize", "fedvi"):
             (place / f"{module}.py").write_text(f"open({str(ran)!r}, 'w')")
     (kit / "engine" / "local" / "resources.json.default").write_text("{}")
+    (kit / "engine" / "comm_config.json").write_text('{"comm_driver_path": "."}')
     parent = site_parent(kit)
-    assert not list((kit / "engine" / "local").glob("*.default"))
     with ended(parent):
         parent.start()
+        assert {path.name for path in (kit / "engine").iterdir()} <= {"startup", "local", "transfer", "parent.log"}
         wait_for(lambda: "created backbone" in parent.log.read_text())  # it has imported what it needs
         assert parent.alive()
     assert not ran.exists()
+    assert {path.name for path in (kit / "engine" / "local").iterdir()} == {
+        "resources.json",
+        "authorization.json",
+        "log_config.json",
+    }
+
+
+def test_kit_that_leads_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
+    kit, elsewhere = folder / "kits" / "north", tmp_path / "elsewhere"
+    (elsewhere / "local").mkdir(parents=True)
+    (kit / "engine").symlink_to(elsewhere)
+    with pytest.raises(InputError, match="got a link to another"):
+        site_parent(kit).start()
+    assert (elsewhere / "local").exists()
 
 
 def zip_of(kit: Path, **changes: bytes | None) -> Path:
@@ -181,7 +196,7 @@ def test_supervisor_reaches_a_server_with_a_public_name_on_its_own_machine(tmp_p
     make_kits(small_federation.project(host="federation.example.org"), tmp_path)
     admin = content(tmp_path / "admin" / "startup" / "fed_admin.json")["admin"]
     assert (admin["host"], admin["server_identity"]) == ("localhost", "federation.example.org")
-    engine, _ = write_workspace(tmp_path / "kits" / "north")
+    engine = write_workspace(tmp_path / "kits" / "north")
     site = content(engine / "startup" / "fed_client.json")["servers"][0]
     assert site["service"]["target"].startswith("federation.example.org:")
 
@@ -335,9 +350,10 @@ def test_strangers_get_nowhere(folder: Path, project: Project, tmp_path: Path) -
     impostor = tmp_path / "impostor"  # has south's certificate, and says that it is north
     shutil.copytree(folder / "kits" / "south", impostor)
     supervisor, stranger = Supervisor(folder), site_parent(impostor)
-    settings = impostor / "engine" / "startup" / "fed_client.json"
+    settings = write_workspace(impostor) / "startup" / "fed_client.json"
     settings.write_text(settings.read_text().replace('"fqsn": "south"', '"fqsn": "north"'))
     stranger.command = [word.replace("uid=south", "uid=north") for word in stranger.command]
+    stranger.prepare = lambda: None
     honest = site_parent(folder / "kits" / "south")
 
     def connected() -> tuple[str, ...]:

@@ -130,22 +130,39 @@ def test_job_that_dies_at_once_is_made_again_less_and_less_often(watched: Watche
     assert made[20] > made[-1] / 3
 
 
+def wait(watched: Watched, clock: list[float], seconds: float) -> None:
+    for _ in range(int(seconds)):
+        clock[0] += 1
+        watched[0].step()
+
+
 def test_server_that_starts_no_jobs_any_more_is_started_anew(watched: Watched, clock: list[float]) -> None:
     watching, engine = watched
     watching.step()
-    run(engine, engine.of("south")[0])
-    for _ in range(int(supervisor.STARTING)):
-        clock[0] += 1
-        watching.step()
+    wait(watched, clock, supervisor.STARTING)
     assert engine.starts == 0  # it may be waiting for a site
-    clock[0] += 2
-    watching.step()
+    wait(watched, clock, 2)
     assert engine.starts == 1
-    watching.step()
     assert [len(engine.of(site)) for site in ("north", "south")] == [1, 1]
-    clock[0] += 60
-    watching.step()
+    for site in ("north", "south"):
+        run(engine, engine.of(site)[0])
+    wait(watched, clock, 2 * supervisor.STARTING)
     assert engine.starts == 1
+
+
+def test_one_site_whose_job_does_not_start_is_no_reason_to_disturb_the_others(
+    watched: Watched, clock: list[float]
+) -> None:
+    watching, engine = watched
+    watching.step()
+    first = engine.of("north")[0]
+    run(engine, engine.of("south")[0])
+    wait(watched, clock, supervisor.STARTING + 2)
+    assert engine.aborted == [first]
+    wait(watched, clock, 10 * supervisor.STARTING)
+    assert engine.starts == 0
+    assert 2 <= len(engine.of("north")) + len(engine.deleted) <= 10
+    assert watching.turns["south"].job in engine.running
 
 
 def test_site_that_has_left_gets_a_job_when_it_comes_back_and_one_that_has_finished_none(

@@ -46,6 +46,20 @@ def attack(cell: Any) -> None:
     transit = {MessageHeaderKey.SERVER_TRANSIT_REQUIRED: True}
     ask("message in transit", CellChannel.CELLNET, "bulk", job, [message], **transit)
     ask("release of another site", "fedvi", "message", job, b"evil" * 100)
+    for victim in ("north", "server"):  # an answer that nobody has asked for, with an address to connect to
+        headers = {
+            MessageHeaderKey.MSG_TYPE: "reply",
+            MessageHeaderKey.ORIGIN: "south.x",
+            MessageHeaderKey.FROM_CELL: "y",
+            MessageHeaderKey.TO_CELL: victim,
+            MessageHeaderKey.DESTINATION: victim,
+            MessageHeaderKey.REQ_ID: "none",
+            MessageHeaderKey.CHANNEL: "task",
+            MessageHeaderKey.TOPIC: "register",
+            MessageHeaderKey.CONN_URL: "tcp://127.0.0.1:9",
+        }
+        if "server" in cell.agents:  # a site's job has one
+            cell._send_to_endpoint(cell.agents["server"].endpoint, Message(headers, b""))
     ask("end of the attacks", "fedvi", "nothing", "server")
 
 

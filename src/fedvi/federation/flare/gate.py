@@ -1,4 +1,4 @@
-"""Which requests come through FLARE's network. Everything that we do not need is refused before it is read.
+"""Which messages come through FLARE's network. Everything that we do not need is refused before it is read.
 
 FLARE answers more than a federation should: its sites run shell commands and hand out files for whoever leaves out the
 headers by which rights are checked, its server passes messages from site to site, tells anybody the other sites'
@@ -9,6 +9,8 @@ choose, and compares with it what the message says of itself.
     at the coordinator's server   a site speaks for itself, to the server and its job, about joining and working
     at a site                     the server may start and end its job and answer; whoever is on the same machine
                                   and has the site's own name is the site
+
+Answers come through by the same rules of who speaks to whom. Nothing that is received makes a cell connect elsewhere.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ from nvflare.fuel.f3.cellnet.defs import (
     CellChannelTopic,
     MessageHeaderKey,
     MessagePropKey,
+    MessageType,
     ReturnCode,
 )
 from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.comm_config import CommConfigurator
 from nvflare.fuel.f3.drivers import socket_conn
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, STREAM_DATA_TOPIC, StreamHeaderKey
-from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from fedvi.federation.flare.names import ADMIN, CHANNEL, MESSAGE, RUNS, SERVER
 
@@ -39,8 +43,9 @@ ANY = "*"
 Kind = tuple[str, str]
 """Channel and topic of a request; of a stream, those that it says it is for."""
 
-Gate = Callable[[str | None, str, str, Kind], bool]
-"""Tells whether to let in a request: name in the certificate (None on the same machine), origin, destination, kind."""
+Gate = Callable[[str | None, str, str, Kind | None], bool]
+"""Tells whether to let in a message: name in the certificate (None on the same machine), origin, destination, and of a
+request its kind."""
 
 SITE_TO_SERVER: set[Kind] = {
     *((CellChannel.SERVER_MAIN, topic) for topic in ("challenge", "register", "quit", "heart_beat")),
@@ -56,7 +61,7 @@ SITE_TO_JOB: set[Kind] = {
     (STREAM_CHANNEL, ANY),
 }
 SERVER_TO_SITE: set[Kind] = {
-    (CellChannel.CLIENT_MAIN, ANY),  # of which `PROCESSORS` are left
+    (CellChannel.CLIENT_MAIN, ANY),  # of which accepting.py leaves little
     (CHANNEL, RUNS),
     (CellChannel.CELLNET, CellChannelTopic.Bye),
 }
@@ -65,19 +70,10 @@ SERVER_TO_SITES_JOB: set[Kind] = {
     (CellChannel.RETURN_ONLY, ANY),
     (STREAM_CHANNEL, ANY),
 }
-PROCESSORS = {
-    "DeployProcessor",
-    "StartJobProcessor",
-    "CheckResourceProcessor",
-    "CancelResourceProcessor",
-    "AbortAppProcessor",
-    "NotifyJobStatusProcessor",
-}
-"""What a site does when the server says so: take a job, start it, end it. No shell, no files, no logs."""
 
 
-def at_server(peer: str | None, origin: str, destination: str, kind: Kind) -> bool:
-    """Tell whether the coordinator's server lets a request in."""
+def at_server(peer: str | None, origin: str, destination: str, kind: Kind | None) -> bool:
+    """Tell whether the coordinator's server lets a message in."""
     if peer is None:
         return _root(origin) == SERVER
     if peer == ADMIN:
@@ -87,22 +83,27 @@ def at_server(peer: str | None, origin: str, destination: str, kind: Kind) -> bo
     return _among(kind, SITE_TO_SERVER if destination == SERVER else SITE_TO_JOB)
 
 
-def at_servers_job(peer: str | None, origin: str, destination: str, kind: Kind) -> bool:
-    """Tell whether the coordinator's half of a job lets a request in; all come by way of the server's gate."""
+def at_servers_job(peer: str | None, origin: str, destination: str, kind: Kind | None) -> bool:
+    """Tell whether the coordinator's half of a job lets a message in; all come by way of the server's gate."""
     return peer is None and destination != SERVER and (_root(origin) == SERVER or _among(kind, SITE_TO_JOB))
 
 
-def at_site(peer: str | None, origin: str, destination: str, kind: Kind) -> bool:
-    """Tell whether a site's process lets a request in."""
-    if peer is None:
+def at_site(coordinator: str) -> Gate:
+    """Return the gate of a site's processes. coordinator: the name in its server's certificate."""
+
+    def gate(peer: str | None, origin: str, destination: str, kind: Kind | None) -> bool:
+        of_server = SERVER_TO_SITE if destination == _root(destination) else SERVER_TO_SITES_JOB
+        if _root(origin) == SERVER:  # straight from the server, or handed on by the site's own long-lived process
+            return peer in (None, coordinator) and _among(kind, of_server)
+        if peer is not None:
+            return False
         return _root(origin) == _root(destination) or (_root(destination) == SERVER and _among(kind, SITE_TO_JOB))
-    if _root(origin) != SERVER:
-        return False
-    return _among(kind, SERVER_TO_SITE if destination == _root(destination) else SERVER_TO_SITES_JOB)
+
+    return gate
 
 
 def close(gate: Gate) -> None:
-    """Put the gate before every cell that this process makes from now on, and take away what a site need not do."""
+    """Put the gate before every cell that this process makes from now on."""
     original = getattr(cell.CoreCell, "ungated", cell.CoreCell)
 
     class Gated(original):  # type: ignore[misc, valid-type]
@@ -112,29 +113,46 @@ def close(gate: Gate) -> None:
             super().__init__(*args, **options)
             self.set_message_interceptor(self.intercept)
 
+        def _process_received_msg(self, endpoint: Any, connection: Any, message: Message) -> None:
+            is_request = message.get_header(MessageHeaderKey.MSG_TYPE) == MessageType.REQ
+            elsewhere = message.get_header(MessageHeaderKey.CONN_URL) is not None
+            if elsewhere or not (is_request or admits(gate, peer_of(connection), message, None)):
+                self.logger.warning(f"Dropped {described(message)}, by a connection of {peer_of(connection)}.")
+            else:
+                super()._process_received_msg(endpoint, connection, message)
+
+        def _add_adhoc_connector(self, *_: Any) -> None:
+            """Connect to nobody: an address that came with a message is anybody's."""
+
         def intercept(self, request: Message) -> Message | None:
             """Return a refusal, or None to let the request in."""
-            if admits(gate, request):
+            peer = request.get_prop(MessagePropKey.COMMON_NAME)
+            if admits(gate, peer, request, kind_of(request)):
                 return None
-            said = f"{request.get_header(MessageHeaderKey.ORIGIN)} asked for {kind_of(request)}"
-            self.logger.warning(f"Refused: {said}, by a connection of {request.get_prop(MessagePropKey.COMMON_NAME)}.")
+            self.logger.warning(f"Refused: {described(request)}, by a connection of {peer}.")
             return make_reply(ReturnCode.UNAUTHENTICATED, error="This is not for you.")
 
     cell.CoreCell = Gated
     socket_conn.MAX_FRAME_SIZE = LARGEST_FRAME
-    processors = ClientRequestProcessors.request_processors
-    processors[:] = [each for each in processors if type(each).__name__ in PROCESSORS]
+    CommConfigurator._configuration, CommConfigurator._config_loaded = None, True  # it would look for it in jobs
 
 
-def admits(gate: Gate, request: Message) -> bool:
-    """Tell whether a gate lets a request in; one that asks us to connect elsewhere never comes in."""
-    if request.get_header(MessageHeaderKey.CONN_URL):
-        return False
-    peer = request.get_prop(MessagePropKey.COMMON_NAME)
-    origin, destination = (
-        str(request.get_header(key) or "") for key in (MessageHeaderKey.ORIGIN, MessageHeaderKey.DESTINATION)
-    )
-    return gate(None if peer is None else str(peer), origin, destination, kind_of(request))
+def admits(gate: Gate, peer: str | None, message: Message, kind: Kind | None) -> bool:
+    """Tell whether a gate lets a message in."""
+    origin, destination = (message.get_header(key) for key in (MessageHeaderKey.ORIGIN, MessageHeaderKey.DESTINATION))
+    return isinstance(origin, str) and isinstance(destination, str) and gate(peer, origin, destination, kind)
+
+
+def peer_of(connection: Any) -> str | None:
+    """Return the name in the certificate at the other end of a connection."""
+    name = connection.get_conn_properties().get(DriverParams.PEER_CN.value)
+    return str(name) if name else None
+
+
+def described(message: Message) -> str:
+    """Return who wants what, in a few words: they are the sender's."""
+    origin, kind = str(message.get_header(MessageHeaderKey.ORIGIN))[:60], str(kind_of(message))[:80]
+    return f"{origin!r} asked for {kind}"
 
 
 def kind_of(request: Message) -> Kind:
@@ -149,8 +167,8 @@ def _pair(request: Message, channel: str, topic: str) -> Kind:
     return str(request.get_header(channel, "")), str(request.get_header(topic, ""))
 
 
-def _among(kind: Kind, kinds: set[Kind]) -> bool:
-    return kind in kinds or (kind[0], ANY) in kinds
+def _among(kind: Kind | None, kinds: set[Kind]) -> bool:
+    return kind is None or kind in kinds or (kind[0], ANY) in kinds
 
 
 def _root(name: str) -> str:

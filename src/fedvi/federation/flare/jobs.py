@@ -1,7 +1,7 @@
 """The job of one site, as FLARE takes it: a folder of configuration, without code and without a choice.
 
 Each party gets its own half: the coordinator a controller that serves this site and no other, the site an executor
-without arguments. A site's policy refuses everything else.
+without arguments. A site refuses everything else (accepting.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,17 @@ from fedvi.federation.flare.names import CONTROLLER, EXECUTOR, SERVER, TASK
 COORDINATOR_APP, SITE_APP = "coordinator", "site"
 SECONDS_TO_MEET = 60.0
 """The two processes of a job start at the same time; the site's waits this long for the coordinator's."""
+
+
+SITE_CONFIGURATION: dict[str, Any] = {
+    "format_version": 2,
+    "max_runner_sync_timeout": SECONDS_TO_MEET,
+    "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
+    "components": [],
+    "task_data_filters": [],
+    "task_result_filters": [],
+}
+"""The site's half of every job. A site takes no other."""
 
 
 def write_job(site: str, folder: Path) -> Path:
@@ -41,17 +52,7 @@ def write_job(site: str, folder: Path) -> Path:
             "task_result_filters": [],
         },
     )
-    _write(
-        job / SITE_APP / "config" / "config_fed_client.json",
-        {
-            "format_version": 2,
-            "max_runner_sync_timeout": SECONDS_TO_MEET,
-            "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
-            "components": [],
-            "task_data_filters": [],
-            "task_result_filters": [],
-        },
-    )
+    _write(job / SITE_APP / "config" / "config_fed_client.json", SITE_CONFIGURATION)
     return job
 
 

@@ -32,6 +32,9 @@ SITE_FOLDER = "fedvi"
 ENGINE_FOLDER = "engine"
 """In a kit, made at the site: where FLARE works."""
 
+CONNECTION = "fed_client.json"
+"""In a site's engine folder: where the coordinator is, and by which name."""
+
 STARTUP_FOLDER, CERTIFICATE, KEY, AUTHORITY = "startup", "client.crt", "client.key", "rootCA.pem"
 """In a kit: the site's certificate, its private key, and the certificate of the authority that made them."""
 

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +24,8 @@ from fedvi.compiling import cache_compilations
 from fedvi.errors import InputError
 from fedvi.federation.flare.closed import SERVER_PARENT, SITE_PARENT
 from fedvi.federation.flare.kits import CONFIGURATION, ORGANISATION
-from fedvi.federation.flare.names import SERVER_FOLDER
-from fedvi.federation.flare.workspace import write_workspace
+from fedvi.federation.flare.names import CONNECTION, ENGINE_FOLDER, SERVER_FOLDER
+from fedvi.federation.flare.workspace import site_of, write_workspace
 
 CLOSED = "fedvi.federation.flare.closed"
 MARK = "FEDVI_FLARE_FOLDER"
@@ -49,6 +49,7 @@ class Parent:
 
     program: of FLARE. arguments: for it, after the folder.
     leftovers: patterns of what a dead process may leave in the folder, and the next must not find.
+    prepare: is called before every start, when nobody works in the folder.
     """
 
     def __init__(self, folder: Path, program: str, arguments: Sequence[str], leftovers: Sequence[str]):
@@ -56,6 +57,7 @@ class Parent:
         closed = [sys.executable, "-P", "-u", "-m", CLOSED, program]  # -P: no modules of the folder it works in
         self.command = [*closed, "-m", str(self.folder), *arguments]
         self.leftovers = leftovers
+        self.prepare: Callable[[], object] = lambda: None
         self.process: subprocess.Popen[bytes] | None = None
         self.started = 0.0
         self.wait = FIRST_WAIT
@@ -70,6 +72,7 @@ class Parent:
         self._end_all()
         if self.log.exists() and self.log.stat().st_size > LARGEST_LOG:
             self.log.replace(self.log.with_suffix(".old.log"))
+        self.prepare()
         (self.folder / "transfer").mkdir(exist_ok=True)
         for pattern in self.leftovers:
             for path in self.folder.glob(pattern):
@@ -169,7 +172,7 @@ def coordinator_parent(folder: Path) -> Parent:
 
 def site_parent(kit: Path) -> Parent:
     """Return the process of a site, for its kit."""
-    engine, name = write_workspace(kit)
+    _, name = site_of(kit)
     settings = [
         "secure_train=true",
         f"uid={name}",
@@ -177,7 +180,9 @@ def site_parent(kit: Path) -> Parent:
         f"config_folder={CONFIGURATION}",
         f"heart_beat_interval={HEARTBEAT}",
     ]
-    return Parent(engine, SITE_PARENT, ["-s", "fed_client.json", "--set", *settings], STALE)
+    parent = Parent(kit / ENGINE_FOLDER, SITE_PARENT, ["-s", CONNECTION, "--set", *settings], STALE)
+    parent.prepare = lambda: write_workspace(kit)
+    return parent
 
 
 def _place_storage(server: Path) -> None:

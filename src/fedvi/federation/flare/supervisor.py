@@ -126,8 +126,7 @@ class Supervisor:
                     self._bury(session, job["job_id"], job["status"])
             if not turn.job and site in self.connected and self.server.may_work(site):
                 self._submit(session, site, turn)
-        if any(turn.job and turn.job not in running and _age(turn) > STARTING for turn in self.turns.values()):
-            self._start_anew()
+        self._look_after_waiting(session, running)
 
     def _find(self, turn: Turn, jobs: list[dict[str, Any]], running: set[str]) -> None:
         """Find the live job of a site, if there is one."""
@@ -154,6 +153,20 @@ class Supervisor:
                 del self.dead[number]
         except Exception as error:
             logger.info("The dead job %s cannot be ended yet: %s", number, error)
+
+    def _look_after_waiting(self, session: Session, running: set[str]) -> None:
+        """Give up jobs that do not start; start the server anew if that may be its fault.
+
+        One site, which may refuse on purpose, is no reason to while the jobs of others run.
+        """
+        jobs = {turn.job: turn for turn in self.turns.values() if turn.job}
+        late = {job: turn for job, turn in jobs.items() if job not in running and _age(turn) > STARTING}
+        if len(late) > 1 or (late and not running & set(jobs)):
+            self._start_anew()
+            return
+        for job, turn in late.items():
+            self._bury(session, job, "")
+            turn.job, turn.since, turn.wait = "", time.monotonic(), LONGEST_WAIT
 
     def _start_anew(self) -> None:
         """Start the server again, which has stopped to start jobs; sites come back by themselves."""

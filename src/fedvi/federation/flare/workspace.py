@@ -16,6 +16,7 @@ from fedvi.errors import InputError
 from fedvi.federation.flare.names import (
     AUTHORITY,
     CERTIFICATE,
+    CONNECTION,
     ENGINE_FOLDER,
     EXECUTOR,
     KEY,
@@ -53,22 +54,35 @@ RESOURCES: dict[str, Any] = {
 """One class that a job may name, no streaming of logs."""
 
 
-def write_workspace(kit: Path) -> tuple[Path, str]:
-    """Write FLARE's folder of the site whose kit this is, and return it with the site's name."""
+def site_of(kit: Path) -> tuple[Project, str]:
+    """Return federation and site of a kit."""
     project, site = Project.load(kit / SITE_FOLDER), common_name(kit / STARTUP_FOLDER / CERTIFICATE)
     if site not in project.sites:
         raise InputError(f"Expected a kit for one of {', '.join(project.sites)}, got one for {site!r}: {kit}.")
+    return project, site
+
+
+def write_workspace(kit: Path) -> Path:
+    """Write FLARE's folder of the site whose kit this is anew, all but the log, and return it."""
+    project, site = site_of(kit)
     engine = kit / ENGINE_FOLDER
+    if engine.is_symlink():
+        raise InputError(f"Expected {engine} to be a folder of its own, got a link to another. Ask for the kit again.")
+    engine.mkdir(mode=0o700, exist_ok=True)
+    for path in engine.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.suffix != ".log" or path.is_symlink():
+            path.unlink()
     for name in (STARTUP_FOLDER, LOCAL_FOLDER):
-        shutil.rmtree(engine / name, ignore_errors=True)
-        (engine / name).mkdir(parents=True, mode=0o700)
+        (engine / name).mkdir(mode=0o700)
     for name in (CERTIFICATE, KEY, AUTHORITY):
         shutil.copy(kit / STARTUP_FOLDER / name, engine / STARTUP_FOLDER)
-    _write(engine / STARTUP_FOLDER / "fed_client.json", _connection(project, site))
+    _write(engine / STARTUP_FOLDER / CONNECTION, _connection(project, site))
     _write(engine / LOCAL_FOLDER / "resources.json", RESOURCES)
     _write(engine / LOCAL_FOLDER / "authorization.json", policy(AT_SITE))
     _write(engine / LOCAL_FOLDER / "log_config.json", LOGGING)
-    return engine, site
+    return engine
 
 
 def _connection(project: Project, site: str) -> dict[str, Any]:

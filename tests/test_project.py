@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -72,6 +73,15 @@ def test_public_names_are_sorted_documented_and_complete() -> None:
     assert {name for name in dir(fedvi) if name[0].isupper()} <= set(fedvi.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = fedvi.nonsense
+
+
+@pytest.mark.parametrize(
+    "package", [fedvi, importlib.import_module("fedvi.federation")], ids=lambda each: each.__name__
+)
+def test_no_module_takes_the_place_of_a_name_that_is_imported_late(package: ModuleType) -> None:
+    """Importing `package.name` would put the module where the name belongs."""
+    modules = {each.name for each in pkgutil.iter_modules(package.__path__)}
+    assert not modules & set(package.__all__)
 
 
 @pytest.mark.parametrize("module", MODULES)

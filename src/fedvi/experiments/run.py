@@ -24,7 +24,7 @@ from fedvi.experiments.config import RunSpec, Variant
 from fedvi.experiments.kinds import build
 from fedvi.experiments.sources import Rows
 from fedvi.federation import Result, simulate_all
-from fedvi.federation.simulate import Settings
+from fedvi.federation.simulation import Settings
 from fedvi.privacy import accounting
 from fedvi.privacy.events import NOT_PRIVATE, to_json
 from fedvi.privacy.published import FixedSizeGaussian

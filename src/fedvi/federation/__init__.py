@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         Synchronous,
         Turn,
     )
-    from fedvi.federation.simulate import simulate, simulate_all
+    from fedvi.federation.simulation import simulate, simulate_all
 
 __all__ = [
     "Asynchronous",
@@ -39,7 +39,7 @@ __all__ = [
     "simulate_all",
 ]
 
-_HOMES = ("schedule", "result", "coordinator", "simulate")
+_HOMES = ("schedule", "result", "coordinator", "simulation")
 """Where the names live. The engine's long-lived processes use none of them, and so do without JAX."""
 
 __getattr__, __dir__ = lazily("fedvi.federation", _HOMES, __all__)

@@ -33,6 +33,7 @@ from fedvi.federation.flare.workspace import site_of, write_workspace
 from fedvi.federation.making import KIT_FILES, unpack_kit
 from fedvi.federation.project import Project
 from fedvi.federation.server import Server
+from fedvi.federation.wire import Answer, decode
 
 
 def certificate(kit: Path) -> x509.Certificate:
@@ -269,6 +270,17 @@ def test_what_the_site_has_not_signed_for_this_job_is_refused(folder: Path) -> N
         assert recorder.handled == []
         assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.UNAUTHENTICATED
         assert "serves site north only" in reply.get_header(MessageHeaderKey.ERROR)
+
+
+def test_release_of_100_megabytes_is_refused_with_the_name_of_its_site(folder: Path) -> None:
+    controller = SiteController("north")
+    controller.job, controller.verifier = "job 1", Verifier(folder / "certificates" / "north.crt")
+    with Server.open(folder / "coordinator.db") as server:
+        controller.server = server
+        reply = controller.answer(Message({}, signed(folder, "north", data=bytes(100_000_000))))
+        assert decode(reply.payload, Answer, 1 << 20).error == "MalformedRelease"
+        assert [(each["site"], each["error"]) for each in server.refusals()] == [("north", "MalformedRelease")]
+        assert server.version == 0
 
 
 def test_message_that_is_no_bytes_is_refused(folder: Path) -> None:

@@ -85,7 +85,7 @@ from nvflare.fuel.f3.comm_config import CommConfigurator
 from nvflare.fuel.f3.drivers import socket_conn
 from nvflare.private.fed.app.deployer.base_client_deployer import BaseClientDeployer
 left = {topic for each in BaseClientDeployer().req_processors for topic in each.get_topics()}
-print(sorted(left), socket_conn.MAX_FRAME_SIZE < 1e8, CoreCell.__name__, CommConfigurator().get_config())
+print(sorted(left), 1e8 < socket_conn.MAX_FRAME_SIZE < 2e8, CoreCell.__name__, CommConfigurator().get_config())
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     topics = ["abort", "check_resource", "cancel_resource", "deploy", "notify_job_status", "start_job"]

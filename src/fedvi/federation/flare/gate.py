@@ -36,8 +36,9 @@ from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, STREAM_DATA_T
 
 from fedvi.federation.flare.names import ADMIN, CHANNEL, MESSAGE, RUNS, SERVER
 
-LARGEST_FRAME = 64 << 20
-"""Bytes that are taken from a connection at once; FLARE's own limit is two gigabytes."""
+LARGEST_FRAME = 128 << 20
+"""Bytes that are taken from a connection at once; FLARE's own limit is two gigabytes. Far more than a release has: one
+that is too large is to be refused with its site's name, not cut off."""
 
 ANY = "*"
 Kind = tuple[str, str]

@@ -38,7 +38,6 @@ from fedvi.data import (
     tables,
 )
 from fedvi.data.reader import NUMBER, TEXT
-from fedvi.data.vocabulary import Vocabulary
 from fedvi.errors import InputError
 
 SCHEMA = Schema(
@@ -508,46 +507,14 @@ def test_a_number_cannot_be_the_column_of_sites() -> None:
     assert math.isnan(reader.parse_number("NA"))
 
 
-@given(
-    st.lists(st.binary(max_size=18).filter(lambda word: b"\0" not in word), min_size=1, max_size=40),
-    st.lists(st.binary(max_size=18).filter(lambda word: b"\0" not in word), max_size=10),
-)
-def test_vocabulary_finds_its_words_and_gives_up_on_others(known: list[bytes], others: list[bytes]) -> None:
-    vocabulary = Vocabulary(()).extended(pa.array(known, pa.binary()))
-    if any(len(word) > 16 for word in known):
-        assert vocabulary is None
-        return
-    assert vocabulary is not None
-    column = pa.array([b"left out", *known, *known[::-1]], pa.binary()).slice(1)
-    codes = vocabulary.codes(column)
-    assert codes is not None
-    assert [vocabulary.words[code] for code in codes] == column.to_pylist()
-    strange = [word for word in others if word not in known]
-    if strange:
-        assert vocabulary.codes(pa.array([*known, *strange], pa.binary())) is None
-
-
-def test_vocabulary_tells_apart_what_differs_in_one_byte() -> None:
-    words = [b"region 1", b"region 11", b"region 111", b"", b"r", b"a" * 8, b"a" * 9, b"a" * 16, b"a" * 15 + b"b"]
-    vocabulary = Vocabulary(words)
-    codes = vocabulary.codes(pa.array(words * 3, pa.binary()))
-    assert codes is not None
-    assert codes.tolist() == [*range(len(words))] * 3
-    assert vocabulary.codes(pa.array([b"region 2"], pa.binary())) is None
-    assert vocabulary.codes(pa.array([b"a" * 17], pa.binary())) is None
-
-
-def test_column_of_distinct_values_costs_no_memory_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_distinct_values_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1 << 12)
     path = tmp_path / "table.csv"
     path.write_text("name,kind\n" + "".join(f"person {row},{'ab'[row % 2]}\n" for row in range(5000)))
-    reader: Any = open_table(path)
-    batches = list(reader.batches({"name": TEXT, "kind": TEXT}))
+    batches = list(open_table(path).batches({"name": TEXT, "kind": TEXT}))
     assert [batch.texts["name"].values[code] for batch in batches for code in batch.texts["name"].codes] == [
         f"person {row}" for row in range(5000)
     ]
-    assert reader._vocabularies["name"] is None
-    assert set(reader._vocabularies["kind"].words) == {b"a", b"b"}
 
 
 def test_words_that_come_late_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

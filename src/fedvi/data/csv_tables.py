@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fedvi.data.arrays import numbers_of, stripped, words_of
+from fedvi.data.plain_rows import read_plain_rows
 from fedvi.data.reader import MISSING, NUMBER, TEXT, Batch, Kind, Reader, Text, first_line, in_one_line, place
-from fedvi.data.vocabulary import Vocabulary
 from fedvi.errors import InputError
 
 BLOCK_BYTES = 4 << 20
@@ -49,7 +49,6 @@ class CsvReader(Reader):
         with in_one_line(name):
             self.delimiter, header = self._header()
         self.columns = tuple(column.strip() for column in header)
-        self._vocabularies: dict[str, Vocabulary | None] = dict.fromkeys(self.columns, Vocabulary(()))
         self._check_columns()
 
     def _header(self) -> tuple[str, list[str]]:
@@ -158,6 +157,10 @@ class CsvReader(Reader):
         import pyarrow as pa
 
         number, block = numbered
+        below = _below_header(block) if number == 0 else block
+        plain = read_plain_rows(below, self.delimiter, self.columns, wanted)
+        if plain is not None:
+            return plain
         try:
             return self._parse_as(wanted, block, number == 0)
         except pa.ArrowInvalid as error:
@@ -192,25 +195,10 @@ class CsvReader(Reader):
                 {name: pa.nulls(0, pa.float64() if kinds[name] == NUMBER else pa.binary()) for name in kinds}
             )
         columns = {name: _in_one_piece(table.column(name)) for name in kinds}
-        zeros = _holds(block, b"\0")
         return table.num_rows, {
-            name: self._text(name, column, zeros) if kinds[name] == TEXT else column.to_numpy(zero_copy_only=False)
+            name: _text(column) if kinds[name] == TEXT else column.to_numpy(zero_copy_only=False)
             for name, column in columns.items()
         }
-
-    def _text(self, name: str, column: Any, zeros: bool) -> Text:
-        """Return a text column, by the words that were seen before if they are all there is.
-
-        zeros: whether there are zero bytes somewhere, which no known word has.
-        """
-        seen = None if zeros else self._vocabularies[name]
-        codes = None if seen is None else seen.codes(column)
-        if seen is not None and codes is not None:
-            return stripped(codes, seen.texts)
-        coded = column.dictionary_encode()
-        if seen is not None:
-            self._vocabularies[name] = seen.extended(coded.dictionary)
-        return stripped(coded.indices.to_numpy(zero_copy_only=False), words_of(coded.dictionary))
 
     def _find(self, wanted: dict[str, Kind]) -> None:
         """Look for what Arrow could not read, row by row, and raise `InputError`."""
@@ -251,6 +239,20 @@ def _holds(block: memoryview, letter: bytes) -> bool:
 
 def _in_one_piece(column: Any) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies
+
+
+def _text(column: Any) -> Text:
+    coded = column.dictionary_encode()
+    return stripped(coded.indices.to_numpy(zero_copy_only=False), words_of(coded.dictionary))
+
+
+def _below_header(block: memoryview) -> memoryview:
+    """Return what stands below the first line of the file; nothing if it is not clear where that ends."""
+    whole = block.obj
+    assert isinstance(whole, bytes)
+    end = whole.find(b"\n", 0, len(block)) + 1
+    line = whole[:end].removesuffix(b"\n").removesuffix(b"\r")
+    return block[:0] if b"\r" in line or line.count(b'"') % 2 else block[end:]
 
 
 def _last_line_end(block: bytes) -> int:

@@ -1,0 +1,3 @@
+def parse(
+    block: bytes | memoryview, delimiter: bytes, kinds: bytes
+) -> tuple[int, list[bytearray], list[list[bytes]]] | None: ...

@@ -193,13 +193,14 @@ def test_plain_rows_of_all_forms(delimiter: bytes, end: bytes) -> None:
     [
         ((b"1", b",", b"n"), "ends with the end of a line"),
         ((b"", b",", b"n"), "ends with the end of a line"),
+        ((bytearray(b"1\n"), b",", b"n"), "nobody can change"),
         ((b"1\n", b",", b""), "at least one column"),
         ((b"1\n", b"1", b"n"), "delimiter"),
         ((b"1\n", b"\n", b"n"), "delimiter"),
         ((b"1\n", b"\0", b"n"), "delimiter"),
     ],
 )
-def test_calls_that_make_no_sense_are_refused(arguments: tuple[bytes, bytes, bytes], message: str) -> None:
+def test_calls_that_make_no_sense_are_refused(arguments: tuple[Any, bytes, bytes], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parsed(*arguments)
 

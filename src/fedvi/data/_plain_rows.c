@@ -48,9 +48,10 @@ typedef struct {
 /* Numbers. */
 
 static const double TENS[] = { /* all that are doubles */
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22};
 
-static const uint64_t FIVES[] = {
+static const uint64_t FIVES[] = { /* all below 2^63 */
     UINT64_C(1), UINT64_C(5), UINT64_C(25), UINT64_C(125), UINT64_C(625), UINT64_C(3125), UINT64_C(15625),
     UINT64_C(78125), UINT64_C(390625), UINT64_C(1953125), UINT64_C(9765625), UINT64_C(48828125),
     UINT64_C(244140625), UINT64_C(1220703125), UINT64_C(6103515625), UINT64_C(30517578125), UINT64_C(152587890625),
@@ -69,11 +70,10 @@ static int nearest(uint64_t digits, int power, double *value)
     }
 #ifdef __SIZEOF_INT128__
     if (digits > 0 && -MOST_FIVES <= power && power <= 0) {
-        /* quotient = digits * 2^shift / 5^-power, of 64 bits at least; the remainder breaks ties */
+        /* quotient = digits * 2^shift / 5^-power, which is at least 2^127 / 2^63; the remainder breaks ties */
         int shift = 64 + __builtin_clzll(digits);
         unsigned __int128 dividend = (unsigned __int128)digits << shift, quotient = dividend / FIVES[-power];
-        uint64_t high = (uint64_t)(quotient >> 64);
-        int lost = (high ? 64 - __builtin_clzll(high) : 0) + 64 - 53; /* bits that a double has no room for */
+        int lost = 128 - __builtin_clzll((uint64_t)(quotient >> 64)) - 53; /* bits that a double has no room for */
         uint64_t kept = (uint64_t)(quotient >> lost);
         unsigned __int128 rest = quotient - ((unsigned __int128)kept << lost), half = (unsigned __int128)1 << (lost - 1);
         int above = quotient * FIVES[-power] != dividend;
@@ -302,6 +302,8 @@ static PyObject *parse(PyObject *module, PyObject *arguments)
         PyErr_SetString(PyExc_ValueError, "Expected a delimiter among , ; | and tabs.");
     } else if (kinds.len == 0) {
         PyErr_SetString(PyExc_ValueError, "Expected at least one column.");
+    } else if (!block.readonly) {
+        PyErr_SetString(PyExc_ValueError, "Expected a block that nobody can change meanwhile, such as bytes.");
     } else if (block.len == 0 || ((const char *)block.buf)[block.len - 1] != '\n') {
         PyErr_SetString(PyExc_ValueError, "Expected a block that ends with the end of a line.");
     } else {
@@ -320,6 +322,6 @@ static PyMethodDef METHODS[] = {
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef MODULE = {
-    PyModuleDef_HEAD_INIT, .m_name = "_plain_rows", .m_doc = "Plain rows of text to numbers and codes.", .m_size = 0, .m_methods = METHODS};
+    PyModuleDef_HEAD_INIT, .m_name = "_plain_rows", .m_doc = "Plain rows of text to numbers and codes.", .m_methods = METHODS};
 
 PyMODINIT_FUNC PyInit__plain_rows(void) { return PyModuleDef_Init(&MODULE); }

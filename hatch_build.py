@@ -24,9 +24,10 @@ class Compilation(BuildHookInterface):
         command.build_temp = self.box.name
         command.build_lib = str(Path(self.root, "src")) if version == "editable" else self.box.name
         command.ensure_finalized()
-        command.run()
         compiled = Path(command.get_ext_fullpath(MODULE))
-        if compiled.exists():
+        compiled.unlink(missing_ok=True)  # what is older than its source, if that cannot be compiled any more
+        command.run()
+        if compiled.exists() and version != "editable":
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
             build_data["force_include"][str(compiled)] = f"fedvi/data/{compiled.name}"

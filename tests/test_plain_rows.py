@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -194,6 +195,7 @@ def test_plain_rows_of_all_forms(delimiter: bytes, end: bytes) -> None:
         ((b"1", b",", b"n"), "ends with the end of a line"),
         ((b"", b",", b"n"), "ends with the end of a line"),
         ((bytearray(b"1\n"), b",", b"n"), "nobody can change"),
+        ((memoryview(bytearray(b"1\n")).toreadonly(), b",", b"n"), "nobody can change"),
         ((b"1\n", b",", b""), "at least one column"),
         ((b"1\n", b"1", b"n"), "delimiter"),
         ((b"1\n", b"\n", b"n"), "delimiter"),
@@ -216,6 +218,18 @@ def test_any_bytes_are_read_or_refused(block: bytes, kinds: bytes, delimiter: by
         for kind, buffer, known in zip(kinds, buffers, words, strict=True):
             codes = np.frombuffer(buffer, np.int64, rows) if kind == ord("t") else np.zeros(0, np.int64)
             assert len(np.unique(codes)) == (len(known) if kind == ord("t") else 0)
+
+
+def test_columns_with_few_words_take_little_memory() -> None:
+    width = 20_000
+    block = b",".join([b"NA"] * width) + b"\n"
+    tracemalloc.start(1)
+    rows, _, words = parsed(block * 3, kinds=b"n" * width)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert rows == 3
+    assert words == [[b"NA"]] * width
+    assert peak < 2000 * width
 
 
 def test_threads_do_not_disturb_each_other() -> None:
@@ -327,6 +341,35 @@ def test_tables_read_the_same_with_and_without_compiled_code(
         compiled = read(path, wanted)
         with changed(plain_rows, parse=None):
             assert compiled == read(path, wanted)
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        (b'a"b,"c\n7,e",f"\n1,2,3\n', 1),  # a header of two lines, whose first has an even number of marks
+        (b'"a","b\nb",c\n1,2,3\n', 1),
+        (b"a,b,c\r1,2,3\r\n1,2,3\n", 2),
+        (b"a,b,c\r\n1,2,3\r\n", 1),
+        (b"\xef\xbb\xbfa,b,c\n1,2,3\n", 1),
+    ],
+)
+def test_headers_of_all_forms_are_no_rows(tmp_path: Path, content: bytes, rows: int) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    column = open_table(path).columns[0]
+    with_code = read(path, {column: NUMBER})
+    assert with_code == ({column: np.ones(rows).tobytes()}, {})
+    with changed(plain_rows, parse=None):
+        assert read(path, {column: NUMBER}) == with_code
+
+
+def test_a_byte_order_mark_within_a_table_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(("x,y\n" + "\ufeffq,3\n" * 100).encode())
+    with changed(csv_tables, BLOCK_BYTES=50):
+        with_code = read(path, {"x": TEXT})
+        with changed(plain_rows, parse=None):
+            assert read(path, {"x": TEXT}) == with_code == ({}, {"x": ["\ufeffq"] * 100})
 
 
 def test_compiled_code_is_used_for_plain_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { MOST_DIGITS = 19, MOST_WORDS = 4096, SLOT_BITS = 13, SLOTS = 1 << SLOT_BITS };
+enum { MOST_DIGITS = 19, MOST_WORDS = 4096 };
 enum { NUMBER = 'n', TEXT = 't', UNUSED = '-' };
 
 static const uint64_t ODD = UINT64_C(0x7FF8000000000000); /* a NaN, whose lowest bits are free */
@@ -28,12 +28,14 @@ typedef struct {
     const uint8_t *start;
     size_t size;
     uint64_t last; /* its last 8 bytes */
+    uint64_t hash;
 } Word;
 
 typedef struct {
     int count;
-    uint16_t slots[SLOTS]; /* a word's code + 1, or 0 if empty, as half of them always are */
-    Word words[MOST_WORDS];
+    int bits;        /* of the number of a slot; there is room for half as many words as slots */
+    uint16_t *slots; /* a word's code + 1, or 0 if empty */
+    Word *words;
 } Words;
 
 typedef struct {
@@ -42,7 +44,7 @@ typedef struct {
         uint64_t *codes;
         double *numbers;
     };
-    Words *words; /* NULL until there is one */
+    Words known;
 } Column;
 
 /* Numbers. */
@@ -125,30 +127,61 @@ static const uint8_t *read_number(const uint8_t *start, double *value)
 
 /* Words. */
 
-/* Return the code of a word, or -1 if there are too many, or no memory. */
-static int code_of(Column *column, const uint8_t *start, size_t size)
+/* Return where the search for a word begins. */
+static size_t first_slot(const Words *known, uint64_t hash) { return hash >> (64 - known->bits); }
+
+/* Return the slot after another one. */
+static size_t next_slot(const Words *known, size_t slot) { return (slot + 1) & (((size_t)1 << known->bits) - 1); }
+
+static void put(Words *known, int code)
 {
-    Words *known = column->words != NULL ? column->words : (column->words = PyMem_RawCalloc(1, sizeof(Words)));
+    size_t slot = first_slot(known, known->words[code].hash);
+    while (known->slots[slot] != 0) slot = next_slot(known, slot);
+    known->slots[slot] = (uint16_t)(code + 1);
+}
+
+/* Double the room for words; return whether there was memory. */
+static int grow(Words *known)
+{
+    int bits = known->bits > 0 ? known->bits + 1 : 5;
+    uint16_t *slots = PyMem_RawCalloc((size_t)1 << bits, sizeof(uint16_t));
+    Word *words = PyMem_RawRealloc(known->words, sizeof(Word) << (bits - 1));
+
+    if (words != NULL) known->words = words;
+    if (slots == NULL || words == NULL) {
+        PyMem_RawFree(slots);
+        return 0;
+    }
+    PyMem_RawFree(known->slots);
+    known->slots = slots;
+    known->bits = bits;
+    for (int code = 0; code < known->count; code++) put(known, code);
+    return 1;
+}
+
+/* Return the code of a word, or -1 if there are too many, or no memory. */
+static int code_of(Words *known, const uint8_t *start, size_t size)
+{
     uint64_t last = 0, hash = size;
 
-    if (known == NULL) return -1;
     for (size_t i = 0; i < size; i++) {
         last = last << 8 | start[i];
         if (i % 8 == 7) hash = (hash ^ last) * UINT64_C(0x9E3779B97F4A7C15);
     }
     hash = (hash ^ last) * UINT64_C(0x9E3779B97F4A7C15);
-    for (size_t slot = hash >> (64 - SLOT_BITS);; slot = (slot + 1) % SLOTS) {
-        int code = known->slots[slot] - 1;
-        const Word *word;
-        if (code < 0) {
-            if (known->count == MOST_WORDS) return -1;
-            known->words[known->count] = (Word){start, size, last};
-            known->slots[slot] = (uint16_t)++known->count;
-            return known->count - 1;
+    if (known->count > 0) {
+        for (size_t slot = first_slot(known, hash); known->slots[slot] != 0; slot = next_slot(known, slot)) {
+            int code = known->slots[slot] - 1;
+            const Word *word = &known->words[code];
+            if (word->last == last && word->size == size && (size <= 8 || memcmp(word->start, start, size) == 0))
+                return code;
         }
-        word = &known->words[code];
-        if (word->last == last && word->size == size && (size <= 8 || memcmp(word->start, start, size) == 0)) return code;
     }
+    if (known->count == MOST_WORDS) return -1;
+    if (2 * known->count == (known->bits > 0 ? 1 << known->bits : 0) && !grow(known)) return -1;
+    known->words[known->count] = (Word){start, size, last, hash};
+    put(known, known->count);
+    return known->count++;
 }
 
 /* Rows. */
@@ -175,7 +208,7 @@ static const uint8_t *read_value(Column *column, Py_ssize_t row, const uint8_t *
         while (!stops[*end]) end++;
     }
     if (column->kind != UNUSED) {
-        code = code_of(column, start, (size_t)(end - start));
+        code = code_of(&column->known, start, (size_t)(end - start));
         if (code < 0) return NULL;
         column->codes[row] = column->kind == TEXT ? (uint64_t)code : ODD | (uint64_t)code;
     }
@@ -219,9 +252,8 @@ static Py_ssize_t count_lines(const uint8_t *at, const uint8_t *end)
 
 static PyObject *list_of(const Words *known)
 {
-    int count = known == NULL ? 0 : known->count;
-    PyObject *list = PyList_New(count);
-    for (int code = 0; code < count && list != NULL; code++) {
+    PyObject *list = PyList_New(known->count);
+    for (int code = 0; code < known->count && list != NULL; code++) {
         const Word *word = &known->words[code];
         PyObject *bytes = PyBytes_FromStringAndSize((const char *)word->start, (Py_ssize_t)word->size);
         if (bytes == NULL) Py_CLEAR(list);
@@ -267,7 +299,7 @@ static PyObject *parse_into(Column *columns, const Py_buffer *block, uint8_t del
     }
     words = PyList_New(width);
     for (Py_ssize_t i = 0; i < width && words != NULL; i++) {
-        PyObject *list = list_of(columns[i].words);
+        PyObject *list = list_of(&columns[i].known);
         if (list == NULL) Py_CLEAR(words);
         else PyList_SET_ITEM(words, i, list);
     }
@@ -285,9 +317,19 @@ static PyObject *parse_block(const Py_buffer *block, uint8_t delimiter, const Py
 
     if (columns == NULL) return PyErr_NoMemory();
     found = parse_into(columns, block, delimiter, kinds);
-    for (Py_ssize_t i = 0; i < kinds->len; i++) PyMem_RawFree(columns[i].words);
+    for (Py_ssize_t i = 0; i < kinds->len; i++) {
+        PyMem_RawFree(columns[i].known.slots);
+        PyMem_RawFree(columns[i].known.words);
+    }
     PyMem_RawFree(columns);
     return found;
+}
+
+/* Return whether nobody can change what a buffer holds: it is that of bytes, or of a view of bytes. */
+static int is_of_bytes(const Py_buffer *block)
+{
+    PyObject *owner = PyMemoryView_Check(block->obj) ? PyMemoryView_GET_BASE(block->obj) : block->obj;
+    return owner != NULL && PyBytes_Check(owner);
 }
 
 static PyObject *parse(PyObject *module, PyObject *arguments)
@@ -302,8 +344,8 @@ static PyObject *parse(PyObject *module, PyObject *arguments)
         PyErr_SetString(PyExc_ValueError, "Expected a delimiter among , ; | and tabs.");
     } else if (kinds.len == 0) {
         PyErr_SetString(PyExc_ValueError, "Expected at least one column.");
-    } else if (!block.readonly) {
-        PyErr_SetString(PyExc_ValueError, "Expected a block that nobody can change meanwhile, such as bytes.");
+    } else if (!is_of_bytes(&block)) {
+        PyErr_SetString(PyExc_ValueError, "Expected a block of bytes, which nobody can change meanwhile.");
     } else if (block.len == 0 || ((const char *)block.buf)[block.len - 1] != '\n') {
         PyErr_SetString(PyExc_ValueError, "Expected a block that ends with the end of a line.");
     } else {

@@ -49,6 +49,7 @@ class CsvReader(Reader):
         with in_one_line(name):
             self.delimiter, header = self._header()
         self.columns = tuple(column.strip() for column in header)
+        self._header_is_one_line = not any(end in column for column in header for end in "\r\n")
         self._check_columns()
 
     def _header(self) -> tuple[str, list[str]]:
@@ -157,7 +158,7 @@ class CsvReader(Reader):
         import pyarrow as pa
 
         number, block = numbered
-        below = _below_header(block) if number == 0 else block
+        below = block if number > 0 else self._below_header(block)
         plain = read_plain_rows(below, self.delimiter, self.columns, wanted)
         if plain is not None:
             return plain
@@ -168,11 +169,21 @@ class CsvReader(Reader):
                 raise
             return self._parse_as(dict.fromkeys(wanted, TEXT), block, number == 0)
 
+    def _below_header(self, block: memoryview) -> memoryview:
+        """Return what stands below the header in the first block; nothing if that is not plain to see."""
+        whole = block.obj
+        assert isinstance(whole, bytes)
+        end = whole.find(b"\n", 0, len(block)) + 1
+        line = whole[:end].removesuffix(b"\n").removesuffix(b"\r")
+        return block[end:] if self._header_is_one_line and b"\r" not in line else block[:0]
+
     def _parse_as(self, kinds: dict[str, Kind], block: memoryview, first: bool) -> tuple[int, dict[str, Any]]:
         """Return the number of rows of a block and its columns. Of text, only distinct values are decoded."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
+        if not first and bytes(block[:3]) == codecs.BOM_UTF8:  # which Arrow would drop
+            block = memoryview(b"\n" + block)
         options = arrow_csv.ReadOptions(
             use_threads=False,
             block_size=len(block) + 1,
@@ -244,15 +255,6 @@ def _in_one_piece(column: Any) -> Any:
 def _text(column: Any) -> Text:
     coded = column.dictionary_encode()
     return stripped(coded.indices.to_numpy(zero_copy_only=False), words_of(coded.dictionary))
-
-
-def _below_header(block: memoryview) -> memoryview:
-    """Return what stands below the first line of the file; nothing if it is not clear where that ends."""
-    whole = block.obj
-    assert isinstance(whole, bytes)
-    end = whole.find(b"\n", 0, len(block)) + 1
-    line = whole[:end].removesuffix(b"\n").removesuffix(b"\r")
-    return block[:0] if b"\r" in line or line.count(b'"') % 2 else block[end:]
 
 
 def _last_line_end(block: bytes) -> int:

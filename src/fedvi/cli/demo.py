@@ -23,7 +23,9 @@ def demo(
         float, typer.Option(min=0, metavar="SECONDS", help="Kill random processes for so long; they come back.")
     ] = 0,
     eps: Annotated[float, typer.Option("--eps", help="Budget of every site.")] = 1.0,
-    updates: Annotated[int | None, typer.Option(min=1, help="Of every site. Default: 150; with --chaos 1000.")] = None,
+    updates: Annotated[
+        int | None, typer.Option(min=1, help="Of every site. Default: 150, and ten for every second of --chaos.")
+    ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the partition and of what is killed; noise is never seeded.")
     ] = 0,
@@ -42,7 +44,7 @@ def demo(
     with contextlib.ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedvi-demo-")))
         show, say = stack.enter_context(_terminal(as_json))
-        chosen = updates or (1000 if chaos else 150)
+        chosen = updates or 150 + round(10 * chaos)  # more than are made while processes are killed
         outcome = demonstrate(folder, epsilon=eps, updates=chosen, seed=seed, chaos=chaos, show=show, say=say)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(outcome)))

@@ -99,7 +99,7 @@ def _watch(
         if strike <= now < end_of_chaos:
             if hit := killer.strike():
                 say(f"Killed: {hit}")
-            strike = now + rng.uniform(*BETWEEN_KILLS)
+            strike += rng.uniform(*BETWEEN_KILLS)
         time.sleep(LOOK)
     show()
     federation.wait()

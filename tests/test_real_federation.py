@@ -98,7 +98,7 @@ def test_through_three_minutes_of_kills_nothing_is_lost_or_spent_twice(tmp_path:
     assert not any(outcome[count] for count in ("lost", "duplicated", "disordered", "unpaid", "differing"))
     assert -0.1 < outcome["max_epsilon_over_budget"] <= 0
     assert outcome["difference"] < 1e-5
-    assert outcome["updates"] >= 0.9 * 4 * (150 + 10 * 180)
+    assert outcome["updates"] >= 0.9 * 4 * (150 + 7 * 180)
 
     tables = tmp_path / "simulated"
     project = adult_project(tables, 1.0, 150, 0)

@@ -24,7 +24,7 @@ def demo(
     ] = 0,
     eps: Annotated[float, typer.Option("--eps", help="Budget of every site.")] = 1.0,
     updates: Annotated[
-        int | None, typer.Option(min=1, help="Of every site. Default: 150, and ten for every second of --chaos.")
+        int | None, typer.Option(min=1, help="Of every site. Default: 150, and 7 for every second of --chaos.")
     ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the partition and of what is killed; noise is never seeded.")
@@ -44,7 +44,7 @@ def demo(
     with contextlib.ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedvi-demo-")))
         show, say = stack.enter_context(_terminal(as_json))
-        chosen = updates or 150 + round(10 * chaos)  # more than are made while processes are killed
+        chosen = updates or 150 + round(7 * chaos)  # more than are made while processes are killed
         outcome = demonstrate(folder, epsilon=eps, updates=chosen, seed=seed, chaos=chaos, show=show, say=say)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(outcome)))

@@ -1,6 +1,7 @@
 """The reader of CSV and TSV files.
 
-They are cut into blocks that Arrow parses in threads. If that fails, a slower second look finds row, column and value.
+They are cut into blocks that threads parse: plain ones by compiled code, the others by Arrow. If that fails, a slower
+second look finds row, column and value.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedvi.federation.randomness import UPDATE, stream
+from fedvi.models.clipping import double_precision, widen
 from jax.flatten_util import ravel_pytree
 from jax.scipy.stats import norm
 
@@ -36,10 +38,8 @@ from fedvi.audit import subject as subject_module
 from fedvi.audit.parts import _noise
 from fedvi.audit.picture import draw_audit
 from fedvi.audit.whole import _mu, _upper_bound
-from fedvi.federation.randomness import UPDATE, stream
 from fedvi.local import draw
 from fedvi.models import Quadratic, QuadraticPart
-from fedvi.models.clipping import double_precision, widen
 from fedvi.privacy.events import noise_given, poisson_gaussian
 from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.pytree import pytree

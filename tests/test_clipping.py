@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedvi.models.clipping import double_precision
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
 from fedvi import CustomModel, FullGaussian, GaussHermite, Gaussian, LinearRegression, LogisticRegression, Model
 from fedvi.models import clipping
-from fedvi.models.clipping import double_precision
 from fedvi.privacy import Batch
 
 DIM, ROWS = 4, 12

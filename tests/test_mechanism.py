@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedvi.models.clipping import ROUNDING
 from jax.flatten_util import ravel_pytree
 from scipy.stats import binom, chisquare, kstest
 
@@ -31,7 +32,6 @@ from fedvi import (
 )
 from fedvi.data import Site
 from fedvi.local import Public, draw, init_client, update
-from fedvi.models.clipping import ROUNDING
 from fedvi.privacy import Batch
 from fedvi.privacy.events import NOT_PRIVATE, gaussian
 from fedvi.privacy.published import FixedSizeGaussian

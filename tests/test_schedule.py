@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
+from fedvi.federation.randomness import stream
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedvi import Asynchronous, EventDriven, InputError, Paced, RoundRobin, Schedule, Synchronous, Turn
 from fedvi.federation.plan import SCRATCH, PlannedTurn, plan
-from fedvi.federation.randomness import stream
 
 ALL: list[Schedule] = [Asynchronous(), RoundRobin(), Synchronous(), Paced(), EventDriven(jitter=0.5)]
 INF = math.inf

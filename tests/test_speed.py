@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from fedvi.federation.randomness import UPDATE, restart, stream
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from fedvi.data.clients import roomy
 from fedvi.experiments.config import RunSpec, Variant
 from fedvi.experiments.pool import arrange_jobs
 from fedvi.federation.block import run_blocks
-from fedvi.federation.randomness import UPDATE, restart, stream
 
 # Compilation
 

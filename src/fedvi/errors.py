@@ -26,6 +26,8 @@
 
     SimulationInterrupted     a KeyboardInterrupt that carries the unfinished result
 
+Warnings: `FewUnits` (so few rows that a promise is worth little), `ValuesClipped` (features beyond their public bound).
+
 A message gives the name, the value and the remedy.
 """
 
@@ -45,6 +47,14 @@ class FedviError(Exception):
     """
 
     result: Result | None = None
+
+
+class FewUnits(UserWarning):
+    """So few units of privacy are protected that the promise is worth little."""
+
+
+class ValuesClipped(UserWarning):
+    """Features were beyond their public bound, and count as the bound."""
 
 
 class InputError(FedviError, ValueError):

@@ -84,8 +84,8 @@ class _Federated(BaseEstimator):
 class FederatedLogisticRegression(ClassifierMixin, _Federated):
     """Bayesian logistic regression for two classes, over sites that each keep a privacy budget.
 
-    epsilon: every site's budget, or a dictionary of one per site; None for no privacy. delta: None for the rule
-        10^floor(log10(1/N)) of every site's N rows.
+    epsilon: every site's budget, or a dictionary of one per site; None for no privacy. delta: a number, `auto`
+        for min(1e-5, 1 / (10 N)) of every site's N rows, or `paper` for 10^floor(log10(1/N)).
     bounds: public (low, high) of the columns, each a number or one per column; values beyond are clipped.
     updates: of every site. random_state: seeds the simulation, its noise too.
     """
@@ -93,7 +93,7 @@ class FederatedLogisticRegression(ClassifierMixin, _Federated):
     def __init__(
         self,
         epsilon: Any = 1.0,
-        delta: float | None = None,
+        delta: float | str = "auto",
         bounds: Any = (-3.0, 3.0),
         updates: int = UPDATES,
         random_state: Any = None,
@@ -148,7 +148,7 @@ class FederatedLinearRegression(RegressorMixin, _Federated):
     def __init__(
         self,
         epsilon: Any = 1.0,
-        delta: float | None = None,
+        delta: float | str = "auto",
         bounds: Any = (-3.0, 3.0),
         target_bounds: tuple[float, float] = (-3.0, 3.0),
         updates: int = UPDATES,

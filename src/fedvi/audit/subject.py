@@ -1,41 +1,34 @@
-"""What is audited: an algorithm on the code path that real updates take, with rows that the auditor chooses.
+"""What is audited: an algorithm on the code path that real updates take, with rows and noise that the auditor chooses.
 
 The auditor is the adversary of differential privacy: it picks all rows, a canary among them, and the q that the server
-sends, and it sees everything that is private by its noise: every gradient of an update, every slope and curvature, or,
-with client-level privacy, every release. It sees gradients through an optimiser that records what it is given and moves
-nothing; the rest is `draw` and `client_step` as sites and simulations call them.
+sends. It sees everything that has noise, before it is rounded, and all that leaves or stays at the client. The code is
+`draw` and `observed_step`, as sites and simulations call them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.flatten_util import ravel_pytree
 
 from fedvi.data import Site
+from fedvi.data.clients import DEFAULT_FEATURE_BOUND
 from fedvi.errors import InputError
 from fedvi.gaussian import Factor, Gaussian, GaussianFamily
-from fedvi.local import (
-    Algorithm,
-    AveragedQuadratics,
-    ClientState,
-    Draws,
-    GradientSteps,
-    Public,
-    client_step,
-    draw,
-    init_client,
-)
+from fedvi.local import Algorithm, ClientState, Draws, Public, Release, draw, init_client
+from fedvi.local.client import observed_step
 from fedvi.models import LogisticRegression, Model
-from fedvi.privacy.events import CLIENT, to_json
-from fedvi.privacy.mechanism import GaussianMechanism
+from fedvi.numerics import on_row_grid, row_lengths
+from fedvi.privacy.events import CLIENT, Event
+from fedvi.privacy.lattice import Lattice, as_pairs, from_words
+from fedvi.privacy.randomness import Source
+from fedvi.privacy.sampling import most_rows
+from fedvi.pytree import precision
 
 CANARY = 0
 """The row that is there or not."""
@@ -45,54 +38,52 @@ CANARY = 0
 class Subject:
     """An algorithm under audit.
 
-    generator: makes the randomness of one update; in real use `secure_generator`.
-    family: of q.
+    source: makes the source of randomness of one update; in real use `System`.
+    family: of q. rows: as many are declared, and there.
     """
 
     algorithm: Algorithm
-    generator: Callable[[], np.random.Generator]
+    source: Callable[[], Source]
     model: Model = dataclasses.field(default_factory=LogisticRegression)
     family: type[GaussianFamily] = Gaussian
     rows: int = 40
     dim: int = 4
 
-    @property
-    def event(self) -> Hashable:
+    @functools.cached_property
+    def event(self) -> Event:
         """What the algorithm says that one update does."""
-        return self.algorithm.event(self.rows)
+        found = self.algorithm.event(self.prior, self.rows)
+        if not isinstance(found, Event):
+            raise InputError(
+                f"Expected a private mechanism to audit, got {type(self.algorithm.solver.mechanism).__name__}."
+            )
+        return found
 
     @property
     def whole_client(self) -> bool:
         """Whether the unit of privacy is the client, not a row."""
         return self.algorithm.unit == CLIENT
 
-    @property
-    def mechanism(self) -> GaussianMechanism:
-        """The mechanism that protects rows."""
-        found = self.algorithm.solver.mechanism
-        if not isinstance(found, GaussianMechanism):
-            raise InputError(f"Expected a Gaussian mechanism to audit, got {type(found).__name__}.")
+    @functools.cached_property
+    def lattice(self) -> Lattice:
+        """The lattice that the algorithm says that it releases on."""
+        found = self.algorithm.lattice(self.public, self.rows)
+        if found is None:
+            raise InputError(f"Expected a lattice of {type(self.algorithm).__name__} to audit, got none.")
         return found
 
     @property
-    def claim(self) -> dict[str, Any]:
-        """The event as plain values: what is audited against."""
-        if not self.whole_client:
-            _ = self.mechanism
-        return {"sampling_rate": 1.0, **to_json(self.event)}
-
-    @property
-    def sensitivity(self) -> float:
-        """How far one unit of privacy may move what is observed."""
+    def clip_norm(self) -> float:
+        """How far one unit of privacy may move what has noise."""
         if self.algorithm.client_level is not None:
             return float(self.algorithm.client_level.clip_norm)
-        if self.mechanism.clips == "loss":
-            return float(self.mechanism.clip_norm)
-        problem = self.algorithm.problem(self.public, self.q, self.factor, jnp.int32(self.rows))
-        scale = self.rows / self.mechanism.batch_size(self.rows)
-        return float(self.mechanism.clip_norm) * scale * float(problem.likelihood_scale)
+        mechanism: Any = self.algorithm.solver.mechanism
+        if mechanism.clips == "likelihood":
+            return float(mechanism.clip_norm)
+        scale = self.rows / mechanism.batch_size(self.rows)
+        return float(mechanism.clip_norm) / (scale * float(self.algorithm.likelihood_scale(self.public, self.rows)))
 
-    @property
+    @functools.cached_property
     def prior(self) -> GaussianFamily:
         """A standard normal."""
         return self.family.standard(self.dim)
@@ -111,111 +102,132 @@ class Subject:
         return q
 
     @property
+    def far_q(self) -> GaussianFamily:
+        """One that a hostile server might send: means that are huge, and cancel for rows that are alike."""
+        signs = np.where(np.arange(self.dim) % 2, -1.0, 1.0)
+        spread = np.full(self.dim, 0.01)
+        return self.family.from_moments(1e4 * signs, np.diag(spread) if self.prior.precision.ndim == 2 else spread)
+
+    @functools.cached_property
     def public(self) -> Public:
         """Three clients like this one."""
         return Public(self.prior, jnp.asarray(3.0), jnp.asarray(3.0 * self.rows))
 
-    def site(self, canary: np.ndarray, target: float = 1.0, others: float = 1.0) -> Site:
-        """Return rows of which one is the canary; others: their size. Rows of size 0 say nothing."""
+    @functools.cached_property
+    def state(self) -> ClientState:
+        """The client's state before the audited update."""
+        return dataclasses.replace(init_client(self.algorithm, self.prior), factor=self.factor)
+
+    def table(self, canary: np.ndarray, target: float = 1.0, others: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows of which the first is the canary; others: their size. Rows of size 0 say nothing."""
         rng = np.random.default_rng(0)
         x, y = others * rng.normal(size=(self.rows, self.dim)), np.sign(rng.normal(size=self.rows))
         x[CANARY], y[CANARY] = canary, target
-        return Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(0), jnp.int32(self.rows))
+        return x, y
+
+    def site(self, x: np.ndarray, y: np.ndarray, bound: float = DEFAULT_FEATURE_BOUND) -> Site:
+        """Return rows as a site has them: on their grid, in a buffer whose size is public."""
+        room, dtype = most_rows(self.rows), precision()
+        with np.errstate(over="ignore"):
+            features, _ = on_row_grid(np.asarray(x, dtype), bound)
+            targets = np.asarray(y, dtype)
+        missing = room - len(x)
+        return Site(
+            x=jnp.asarray(np.pad(features, ((0, missing), (0, 0)))),
+            y=jnp.asarray(np.pad(targets, (0, missing))),
+            lengths=jnp.asarray(np.pad(row_lengths(features), (0, missing))),
+            offset=jnp.int32(0),
+            public_rows=jnp.int32(self.rows),
+            feature_bound=jnp.asarray(bound, dtype),
+        )
+
+    def draw(self, rows: int | None = None) -> Draws:
+        """Return the randomness of one update, drawn as a client draws it."""
+        count = self.rows if rows is None else rows
+        return draw(self.algorithm, self.model, self.public, count, self.rows, self.source())
 
     def draws(self, updates: int) -> Draws:
-        """Return the randomness of so many updates, drawn as a client draws it, stacked."""
-        drawn = [draw(self.algorithm, self.model, self.prior, self.rows, self.generator()) for _ in range(updates)]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
+        """Return the randomness of so many updates, stacked."""
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.draw() for _ in range(updates)))
 
-    def observe(self, site: Site, draws: Draws, *, present: bool = True) -> np.ndarray:
-        """Return all that is private in many updates, in units of the sensitivity: (updates, steps, numbers).
+    def update(
+        self, site: Site, draws: Draws, state: ClientState, q: GaussianFamily, *, present: bool = True
+    ) -> tuple[ClientState, Release, np.ndarray]:
+        """Make one update, as a client would; return its new state, its release, and all that has noise.
 
-        Not `present` is the neighbour: the canary's row is in no batch, or the client sends noise alone.
+        Not `present`: the client sends noise alone, the neighbour if all of the client is protected.
         """
-        if not present and not self.whole_client:
-            draws = without_canary(draws)
-        damping = 1e-30 if self.whole_client and not present else self.algorithm.damping
-        return np.asarray(self._compiled(site, draws, damping), float) / self.sensitivity
+        damping = self.algorithm.damping if present else 1e-30
+        new, release, seen = self._compiled_update(site, draws, state, q, damping)
+        return new, release, from_words(seen)
+
+    def observe(self, site: Site, draws: Draws, q: GaussianFamily | None = None, *, present: bool = True) -> np.ndarray:
+        """Return all that has noise in many updates, in units of the grid: (updates, steps, numbers).
+
+        The optimiser does not move: all steps of all updates look at the same q.
+        """
+        damping = self.algorithm.damping if present else 1e-30
+        seen = self._compiled_look(site, draws, self.q if q is None else q, damping)
+        return from_words(seen) / self.lattice.grid
 
     @functools.cached_property
-    def _compiled(self) -> Callable[[Site, Draws, Any], jax.Array]:
-        look = self._release if self.whole_client else self._gradients
+    def _compiled_update(self) -> Any:
+        return jax.jit(functools.partial(self._step, self.algorithm))
 
-        def all_updates(site: Site, draws: Draws, damping: Any) -> jax.Array:
-            return jax.lax.map(lambda one: look(site, one, damping), draws)
+    @functools.cached_property
+    def _compiled_look(self) -> Any:
+        solver: Any = self.algorithm.solver
+        still: Any = self.algorithm
+        if hasattr(solver, "learning_rate") and not self.whole_client:
+            still = dataclasses.replace(still, solver=dataclasses.replace(solver, learning_rate=1e-30))
+
+        def all_updates(site: Site, draws: Draws, q: GaussianFamily, damping: Any) -> Any:
+            return jax.lax.map(lambda one: self._step(still, site, one, self.state, q, damping)[2], draws)
 
         return jax.jit(all_updates)
 
-    def _gradients(self, site: Site, draws: Draws, damping: Any) -> jax.Array:
-        solver = self.algorithm.solver
-        if isinstance(solver, AveragedQuadratics) and solver.steps == 1:
-            new, _ = self._step(site, draws, damping=damping)
-            return ravel_pytree(new.solver.quadratic)[0][None]  # the average of the first release is that release
-        if not isinstance(solver, GradientSteps):
-            raise InputError(
-                f"Expected GradientSteps, or AveragedQuadratics with one step, to audit, got {type(solver).__name__}."
-            )
-        recording = dataclasses.replace(solver, optimizer=_Recorder(solver.steps))
-        new, _ = self._step(site, draws, solver=recording, damping=damping)
-        return new.solver[1]
+    def _step(
+        self, algorithm: Any, site: Site, draws: Draws, state: ClientState, q: GaussianFamily, damping: Any
+    ) -> Any:
+        changed = dataclasses.replace(algorithm, damping=damping)
+        return observed_step(changed, self.model, self.public, q, state, site, draws)
 
-    def _release(self, site: Site, draws: Draws, damping: Any) -> jax.Array:
-        new, _ = self._step(site, draws, repair=False, damping=damping)
-        return ravel_pytree(new.factor / self.factor)[0][None]
 
-    def _step(self, site: Site, draws: Draws, **changes: Any) -> tuple[ClientState, Any]:
-        algorithm: Any = dataclasses.replace(self.algorithm, **changes)  # type: ignore[type-var]
-        state = dataclasses.replace(init_client(algorithm, self.prior), factor=self.factor)
-        return client_step(algorithm, self.model, self.public, self.q, state, site, draws)
+def everybody(draws: Draws, rows: int) -> Draws:
+    """Return the draws with rows 0, 1, ... in every batch, as many as there is room for."""
+    index = np.broadcast_to(np.arange(np.shape(draws.rows)[-1], dtype=np.int32), np.shape(draws.rows))
+    return dataclasses.replace(draws, rows=np.where(index < rows, index, 0), mask=index < rows)  # type: ignore[arg-type]
 
 
 def without_canary(draws: Draws) -> Draws:
-    """Return the draws of the neighbour that lacks the canary's row: later rows of a batch move up by one place."""
+    """Return the draws of the neighbour that lacks the canary, whose other rows are numbered from 0."""
     rows, mask = np.asarray(draws.rows), np.asarray(draws.mask)
     kept = mask & (rows != CANARY)
     order = np.argsort(~kept, axis=-1, kind="stable")
     rows, mask = np.take_along_axis(rows, order, axis=-1), np.take_along_axis(kept, order, axis=-1)
-    filler = np.where(rows[..., :1] == CANARY, 1, rows[..., :1])
-    return dataclasses.replace(draws, rows=np.where(mask, rows, filler), mask=mask)  # type: ignore[arg-type]
+    return dataclasses.replace(draws, rows=np.where(mask, rows - 1, 0), mask=mask)  # type: ignore[arg-type]
 
 
-def with_canary(draws: Draws) -> Draws:
-    """Return draws that have the canary's row in every batch, in the first place."""
-    without = without_canary(draws)
-    rows, mask = np.array(without.rows), np.array(without.mask)
-    first = np.zeros_like(rows[..., :1])
-    rows = np.concatenate([first + CANARY, rows[..., :-1]], axis=-1)
-    mask = np.concatenate([first == 0, mask[..., :-1]], axis=-1)
-    return dataclasses.replace(draws, rows=rows, mask=mask)  # type: ignore[arg-type]
+def with_noise(draws: Draws, noise: np.ndarray) -> Draws:
+    """Return the same draws with other whole-number noise, of the shape that `noise_of` gives."""
+    if draws.release_noise.shape[-2]:
+        return dataclasses.replace(draws, release_noise=as_pairs(noise[..., 0, :]))  # type: ignore[arg-type]
+    return dataclasses.replace(draws, privacy_noise=as_pairs(noise))  # type: ignore[arg-type]
+
+
+def noise_of(draws: Draws) -> np.ndarray:
+    """Return the whole-number noise in draws: (..., steps, numbers)."""
+    of_client = bool(draws.release_noise.shape[-2])
+    pairs = np.ascontiguousarray(draws.release_noise if of_client else draws.privacy_noise)
+    noise = pairs.view(np.int64)[..., 0]
+    return noise[..., None, :] if of_client else noise
 
 
 def silent(draws: Draws) -> Draws:
-    """Return the same draws without privacy noise."""
-    none = jnp.zeros_like(draws.privacy_noise), jnp.zeros_like(draws.release_noise)
-    return dataclasses.replace(draws, privacy_noise=none[0], release_noise=none[1])
+    """Return the same draws without noise."""
+    return with_noise(draws, np.zeros_like(noise_of(draws)))
 
 
 def some(draws: Draws, which: slice) -> Draws:
     """Return the draws of some of the updates."""
     return jax.tree.map(lambda leaf: leaf[which], draws)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Recorder:
-    """An optimiser that writes down every gradient and never moves."""
-
-    steps: int
-
-    def __call__(self, learning_rate: Any) -> optax.GradientTransformation:  # noqa: ARG002
-        """Return the transformation; its state is (step, gradients)."""
-
-        def init(params: Any) -> Any:
-            flat, _ = ravel_pytree(params)
-            return jnp.zeros((), jnp.int32), jnp.zeros((self.steps, flat.size), flat.dtype)
-
-        def update(gradient: Any, state: Any, params: Any = None) -> Any:  # noqa: ARG001
-            step, record = state
-            flat, _ = ravel_pytree(gradient)
-            return jax.tree.map(jnp.zeros_like, gradient), (step + 1, record.at[step].set(flat))
-
-        return optax.GradientTransformation(init, update)

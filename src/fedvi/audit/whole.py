@@ -18,7 +18,8 @@ import math
 
 import numpy as np
 
-from fedvi.audit.subject import Subject, silent, some, with_canary
+from fedvi.audit.subject import CANARY, Subject, everybody, silent, some, without_canary
+from fedvi.local import Draws
 from fedvi.privacy import accounting
 
 ALPHA = 1e-3
@@ -55,23 +56,33 @@ class Verdict:
         return self.mu_found <= self.mu_claimed and self.epsilon_found <= self.epsilon_claimed
 
 
-def audit_update(subject: Subject, runs: int = 1000, delta: float = 1e-3) -> Verdict:
+RUNS = 20_000
+"""Updates with the canary, and as many without: a bound on mu = 1 is then above .9, all but surely."""
+
+
+def audit_update(subject: Subject, runs: int = RUNS, delta: float = 1e-3) -> Verdict:
     """Play the adversary against `runs` updates with the canary and as many without."""
-    claim = subject.claim
-    steps, draws = claim["steps"], subject.draws(2 * runs)
-    site = subject.site(np.full(subject.dim, HUGE), others=0.0)
-    quiet = silent(some(draws, slice(50)))
-    nothing = np.mean(subject.observe(site, quiet, present=False), axis=0)
-    push = subject.observe(site, quiet if subject.whole_client else with_canary(quiet))[0] - nothing
+    event, draws = subject.event, subject.draws(2 * runs)
+    x, y = subject.table(np.full(subject.dim, HUGE), others=0.0)
+    here, there = subject.site(x, y), subject.site(x[1:], y[1:])
+    quiet = silent(some(draws, slice(1)))
+    unit = subject.clip_norm / subject.lattice.grid
+
+    def look(which: Draws, *, present: bool) -> np.ndarray:
+        if subject.whole_client:
+            return subject.observe(here, which, present=present) / unit
+        return subject.observe(here if present else there, which if present else without_canary(which)) / unit
+
+    nothing = np.mean(look(quiet, present=False), axis=0)
+    push = look(quiet if subject.whole_client else everybody(quiet, CANARY + 1), present=True)[0] - nothing
     direction = push / np.linalg.norm(push, axis=-1, keepdims=True)
 
     def score(which: slice, *, present: bool) -> np.ndarray:
-        seen = subject.observe(site, some(draws, which), present=present)
-        return np.asarray(np.sum((seen - nothing) * direction, axis=(1, 2)))
+        return np.asarray(np.sum((look(some(draws, which), present=present) - nothing) * direction, axis=(1, 2)))
 
     low = score(slice(runs), present=False)
     high = score(slice(runs, None), present=True)
-    threshold = steps * claim["sampling_rate"] / 2
+    threshold = event.steps * event.sampling_rate / 2
     wrong = int(np.sum(low > threshold)), int(np.sum(high <= threshold))
     alarms, misses = (_upper_bound(count, runs) for count in wrong)
     return Verdict(
@@ -80,7 +91,7 @@ def audit_update(subject: Subject, runs: int = 1000, delta: float = 1e-3) -> Ver
         threshold=threshold,
         false_positives=wrong[0] / runs,
         false_negatives=wrong[1] / runs,
-        mu_claimed=math.sqrt(steps) / claim["noise_multiplier"] if claim["kind"] == "gaussian" else math.inf,
+        mu_claimed=event.mu if event.sampling_rate == 1 else math.inf,
         mu_found=_mu(alarms, misses),
         epsilon_claimed=accounting.epsilon({subject.event: 1}, delta),
         epsilon_found=_epsilon(alarms, misses, delta),

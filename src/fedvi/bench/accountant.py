@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
-from fedvi.bench.problem import ROWS, STEPS
+from fedvi.bench.problem import FEATURES, ROWS, STEPS
 from fedvi.bench.timing import Contender, take_turns
 from fedvi.privacy import Budget, Ledger, PoissonGaussian
 
@@ -46,7 +46,7 @@ def measure_accountant(rounds: int) -> dict[str, float]:
 
 def _event(noise_multiplier: float) -> Hashable:
     """Return the event of an update; each noise is accounted for once, so that nothing is remembered of it."""
-    return PoissonGaussian(noise_multiplier).event(ROWS, STEPS)
+    return PoissonGaussian(noise_multiplier).event(ROWS, STEPS, 2 * FEATURES)
 
 
 def _milliseconds(call: Callable[[Any], object], argument: Any) -> float:

@@ -14,8 +14,9 @@ import numpy as np
 from fedvi.federation.run import Run
 from fedvi.federation.schedule import RoundRobin
 from fedvi.federation.sites import Sites, lay_out_sites
-from fedvi.local import PVI, Algorithm, Draws
+from fedvi.local import PVI, Algorithm, Draws, GradientSteps
 from fedvi.models import LogisticRegression
+from fedvi.privacy import PoissonGaussian
 
 ROWS, FEATURES, BATCH, STEPS, SEEDS = 3907, 108, 79, 25, 5
 
@@ -62,5 +63,5 @@ def table(rows: int, features: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def one_site(seed: int, rows: int = ROWS, features: int = FEATURES) -> OneSite:
     """Return the problem, made up from a seed."""
     model = LogisticRegression()
-    (sites,) = lay_out_sites([table(rows, features, seed)], model, [PVI()])
+    (sites,) = lay_out_sites([table(rows, features, seed)], model, [PVI(GradientSteps(mechanism=PoissonGaussian()))])
     return OneSite(sites, model)

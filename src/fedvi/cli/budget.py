@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedvi.cli.tables import parsed_delta
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
 def budget(
     eps: Annotated[float | None, typer.Option("--eps", help="Epsilon that must never be exceeded.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Delta. Default: the rule 10^floor(log10(1/ROWS)).")] = None,
-    rows: Annotated[int | None, typer.Option(help="Rows of the client, for the default of --delta.")] = None,
+    delta: Annotated[
+        str, typer.Option(help="A number; auto: min(1e-5, 1/(10 ROWS)); paper: 10^floor(log10(1/ROWS)).")
+    ] = "auto",
+    rows: Annotated[int | None, typer.Option(help="Rows of the client, for --delta by a rule.")] = None,
     sampling_rate: Annotated[
         float, typer.Option(help="Probability with which a row is in the batch of a step; 1 for all rows.")
     ] = 0.02,
@@ -33,15 +36,14 @@ def budget(
 
     Example: fedvi budget --eps 0.5 --delta 1e-4 --sampling-rate 0.02 --noise-multiplier 5 --steps 25
     """
-    from fedvi.privacy import Budget, calibrate
+    from fedvi.privacy.budget import Budget, calibrate
 
-    if delta is None:
-        if rows is None:
-            raise InputError("Expected --delta, or --rows to find it by, got neither.")
-        delta = Budget(1.0).delta_for(rows)
+    rule = parsed_delta(delta)
+    if isinstance(rule, str) and rows is None:
+        raise InputError("Expected --delta as a number, or --rows to find it by, got neither.")
     plan = calibrate(
         epsilon=eps,
-        delta=delta,
+        delta=rule if isinstance(rule, float) else Budget(1.0, rule).delta_for(rows or 0),
         sampling_rate=sampling_rate,
         steps=steps,
         updates=updates,

@@ -55,7 +55,7 @@ prior_variance = 1.0                  # of a weight
 
 [privacy]                             # suggested: every site decides by itself
 epsilon = 1.0
-# delta = 1e-4                        # optional; by default 10^floor(log10(1/N)) for a site of N rows
+# delta = 1e-5                        # optional; by default min(1e-5, 1/(10 N)) for a site of N rows
 
 [stop]                                # optional; that every site has spent its budget always ends the federation
 change = 0.0                          # end when q changed by less than so many nats ...

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedvi.cli.tables import TABLE_HELP, AsJson, Encoding, Force, SchemaFile, SiteColumn, require_new
+from fedvi.cli.tables import (
+    TABLE_HELP,
+    AsJson,
+    Delta,
+    Encoding,
+    Force,
+    SchemaFile,
+    SiteColumn,
+    parsed_delta,
+    require_new,
+)
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,8 +35,10 @@ def fit(
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Posterior file to write.")],
     site_column: SiteColumn = None,
     eps: Annotated[float | None, typer.Option("--eps", help="Epsilon that no site may exceed. Default: 1.")] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Delta of all sites. Default: 10^floor(log10(1/N)) for a site of N rows.")
+    delta: Delta = "auto",
+    public_rows: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SITE=ROWS", help="Rows that a site declares. Default: two digits, rounded down."),
     ] = None,
     not_private: Annotated[bool, typer.Option("--not-private", help="No noise: to see what privacy costs.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is random; the same seed gives the same file.")] = 0,
@@ -56,7 +68,8 @@ def fit(
         tables,
         site_column=site_column,
         epsilon=None if not_private else 1.0 if eps is None else eps,
-        delta=delta,
+        delta=parsed_delta(delta),
+        public_rows=_public_rows(public_rows),
         seed=seed,
         updates=updates,
         standardise=standardise,
@@ -70,6 +83,17 @@ def fit(
         typer.echo(json.dumps(_plain(fitted, out, scores)))
     else:
         _show(fitted, out, scores)
+
+
+def _public_rows(given: list[str] | None) -> dict[str, int] | None:
+    """Return the rows that sites declare, from texts such as `north=1200`."""
+    if not given:
+        return None
+    pairs = [text.rpartition("=") for text in given]
+    for text, (name, _, rows) in zip(given, pairs, strict=True):
+        if not name or not rows.isdigit():
+            raise InputError(f"Expected --public-rows SITE=ROWS, such as north=1200, got {text!r}.")
+    return {name: int(rows) for name, _, rows in pairs}
 
 
 def _plain(fitted: Fitted, out: Path, scores: dict[str, float]) -> dict[str, object]:

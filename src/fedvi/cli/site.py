@@ -36,7 +36,11 @@ def join(
     ledger: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Privacy ledger of the rows; made if new.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="Default: 10^floor(log10(1/N)) for N rows.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Default: min(1e-5, 1/(10 N)) for N declared rows.")] = None,
+    public_rows: Annotated[
+        int | None,
+        typer.Option(help="Number of rows to declare in public. Default: two digits of it, rounded down."),
+    ] = None,
     encoding: Encoding = "utf-8",
     accept: Annotated[
         list[str] | None, typer.Option(help="What you accept in so many words about the ledger, if it asks.")
@@ -57,7 +61,7 @@ def join(
     from fedvi.federation.wire import WORKING
 
     folder = unpack_kit(kit).resolve()
-    settings = _settings(folder, data, eps, ledger, delta, encoding, tuple(accept or ()))
+    settings = _settings(folder, data, eps, ledger, delta, public_rows, encoding, tuple(accept or ()))
     with only_one(folder / FOLDER / PID, f"The site of {folder}"):
         encoded = settings.read()
         _show_promise(settings, encoded)
@@ -177,6 +181,7 @@ def _settings(
     eps: float | None,
     ledger: Path | None,
     delta: float | None,
+    public_rows: int | None,
     encoding: str,
     accept: tuple[str, ...],
 ) -> SiteSettings:
@@ -190,11 +195,15 @@ def _settings(
         given = {"--data": data, "--eps": eps, "--ledger": ledger}
         missing = ", ".join(name for name, value in given.items() if value is None)
         raise InputError(f"Expected --data, --eps and --ledger, or none of them to go on; missing: {missing}.")
-    return SiteSettings(folder, data.resolve(), ledger.resolve(), eps, delta, encoding, accept)
+    return SiteSettings(folder, data.resolve(), ledger.resolve(), eps, delta, public_rows, encoding, accept)
 
 
 def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
-    project, budget = settings.project, settings.budget.fixed(len(encoded.x))
+    from fedvi.local.private import declared_rows
+    from fedvi.privacy.budget import FEW
+
+    rows = declared_rows(settings.ledger, len(encoded.x), settings.public_rows)
+    project, budget = settings.project, settings.budget.fixed(rows)
     typer.echo(
         f"Federation {project.name}, coordinator {project.host}:{project.port}, schema {project.schema.digest[:12]}"
     )
@@ -203,15 +212,20 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
         if counted:
             found = ", ".join(f"{column} {count}" for column, count in counted.items())
             typer.echo(f"Values {kind} (this stays here): {found}")
-    for line in (
-        f"Your {len(encoded.x)} rows stay here. You are about to promise that whoever sees all that this site ever",
-        "sends can hardly tell whether any one row was there:",
+    lines = [
+        f"Your {len(encoded.x)} rows stay here, and so does their true number. You are about to promise that whoever",
+        "sees all that this site ever sends can hardly tell whether any one row was there:",
         f"  epsilon {settings.epsilon:g} at delta {budget.delta:g}, if one row is added or removed; never more",
         f"  at most {project.updates} updates and one number about the posterior's width, each paid before it is made",
         f"  ledger: {settings.ledger}",
-        f"Public: the number of rows, {len(encoded.x)}, and that you take part."
-        + (f" The coordinator suggests epsilon {project.epsilon:g}." if project.epsilon != settings.epsilon else ""),
-    ):
+        f"Public: that you take part, and the declared number of rows, {rows}. It holds for ever. Declare one that you",
+        "would give with or without any one person (--public-rows).",
+    ]
+    if rows < FEW:
+        lines.append(f"With only {rows} rows the promise holds, but the result is mostly noise.")
+    if project.epsilon != settings.epsilon:
+        lines.append(f"The coordinator suggests epsilon {project.epsilon:g}.")
+    for line in lines:
         typer.echo(line)
 
 
@@ -223,6 +237,8 @@ def _end_leftovers(folder: Path) -> None:
 
 
 def _say_left(client: Client) -> None:
+    for line in client.noticed:
+        typer.echo(f"Noticed (this stays here): {line}.")
     typer.echo(f"The ledger admits {client.remaining} more updates.")
 
 

@@ -25,6 +25,19 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+Delta = Annotated[
+    str, typer.Option(help="A number; auto: min(1e-5, 1/(10 N)) for N rows; paper: 10^floor(log10(1/N)).")
+]
+
+
+def parsed_delta(text: str) -> float | str:
+    """Return delta as it was typed: a number, or the name of a rule."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def require_new(path: Path, force: bool) -> None:
     """Raise `InputError` if the file exists and is not to be overwritten."""
     if path.exists() and not force:

@@ -1,7 +1,17 @@
 """Data: tables and the schema that encodes them; clients' rows, laid out; UCI Adult; partitions over clients."""
 
 from fedvi.data.adult import Adult, Split, load_adult, paper_split, validation_split
-from fedvi.data.clients import CheckedTable, Clients, Site, Table, check_table, check_tables, lay_out
+from fedvi.data.clients import (
+    CheckedTable,
+    Clients,
+    Site,
+    Table,
+    check_feature_bound,
+    check_table,
+    check_tables,
+    lay_out,
+    usable_rows,
+)
 from fedvi.data.columns import BinaryTarget, Category, Number, NumberTarget
 from fedvi.data.encoding import Counts, Encoded, encode, encode_chunks
 from fedvi.data.infer import Inferred, infer_schema
@@ -32,6 +42,7 @@ __all__ = [
     "Site",
     "Split",
     "Table",
+    "check_feature_bound",
     "check_table",
     "check_tables",
     "distribute",
@@ -43,5 +54,6 @@ __all__ = [
     "load_adult",
     "open_table",
     "paper_split",
+    "usable_rows",
     "validation_split",
 ]

@@ -15,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from fedvi.checks import in_range
 from fedvi.errors import InputError
+from fedvi.numerics import row_lengths
 from fedvi.pytree import precision, pytree
 
 if TYPE_CHECKING:
@@ -31,28 +33,44 @@ CheckedTable = tuple[np.ndarray, np.ndarray]
 ALIGNMENT = 64
 
 
+DEFAULT_FEATURE_BOUND = 64.0
+"""Of entries of x where nothing better is known: features should have scales near one."""
+
+LARGEST_FEATURE_BOUND = 8192.0
+
+
 @pytree
 class Site:
-    """What one client's update may see: `size` rows of the buffer, from `offset` on."""
+    """What one client's update may see: rows of the buffer from `offset` on, by number.
+
+    public_rows: how many rows the client declares. The true number is known only to who draws batches.
+    feature_bound: of entries of x, a power of two, if they are on their grid (`fedvi.numerics`); else 0.
+    lengths: of rows on their grid (`row_lengths`).
+    """
 
     x: Float[Array, "rows ..."]
     y: Float[Array, "rows ..."]
+    lengths: Float[Array, " rows"]
     offset: Int[Array, ""]
-    size: Int[Array, ""]
+    public_rows: Int[Array, ""]
+    feature_bound: Float[Array, ""]
 
 
 @pytree
 class Clients:
-    """All clients' rows in one buffer; client m owns `size[m]` rows from `offset[m]` on. The end is nobody's."""
+    """All clients' rows in one buffer; client m owns rows from `offset[m]` on. The end is nobody's."""
 
     x: Float[Array, "rows ..."]
     y: Float[Array, "rows ..."]
+    lengths: Float[Array, " rows"]
     offset: Int[Array, " m"]
-    size: Int[Array, " m"]
+    public_rows: Int[Array, " m"]
+    feature_bound: Float[Array, ""]
 
     def site(self, client: Any) -> Site:
         """Return client number `client`."""
-        return Site(self.x, self.y, self.offset[client], self.size[client])
+        own = self.offset[client], self.public_rows[client]
+        return Site(self.x, self.y, self.lengths, *own, self.feature_bound)
 
 
 def check_tables(clients: Mapping[str, Table] | Sequence[Table], model: Model) -> dict[str, CheckedTable]:
@@ -80,32 +98,68 @@ def check_tables(clients: Mapping[str, Table] | Sequence[Table], model: Model) -
 
 def check_table(table: Table, model: Model, where: str) -> CheckedTable:
     """Return x and y as arrays of numbers, or raise `InputError` naming the place of what is wrong."""
+    x, y = (_numbers(values, f"{name} of {where}") for values, name in zip(_pair(table, where), "xy", strict=True))
+    _check_shapes(x, y, where)
+    if len(x) == 0:
+        raise InputError(f"Expected at least one row in {where}, got none. Leave it out.")
+    model.check_form(x, y, where)
+    model.check_targets(y, where)
+    return x, y
+
+
+def _pair(table: Table, where: str) -> Table:
     try:
-        given_x, given_y = table
+        x, y = table
     except (TypeError, ValueError):
         raise InputError(f"Expected a pair (x, y) for {where}, got {type(table).__name__}.") from None
-    x, y = _numbers(given_x, f"x of {where}"), _numbers(given_y, f"y of {where}")
+    return x, y
+
+
+def _check_shapes(x: np.ndarray, y: np.ndarray, where: str) -> None:
     if x.ndim < 2:
         raise InputError(f"Expected x of {where} to have rows and columns, got shape {x.shape}.")
     if y.ndim < 1 or len(x) != len(y):
         raise InputError(f"Expected one y per row of x in {where}, got {x.shape} and {y.shape}.")
-    if len(x) == 0:
-        raise InputError(f"Expected at least one row in {where}, got none. Leave it out.")
-    model.check_rows(x, y, where)
-    return x, y
 
 
-def lay_out(tables: Mapping[str, CheckedTable]) -> Clients:
-    """Lay the rows of all clients end to end."""
+def usable_rows(table: Table, model: Model, where: str) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the rows that a model can use, and how many it cannot.
+
+    Where rows are private, nothing may be refused because of what a row holds. What is wrong with all rows alike, such
+    as their number of columns, is.
+    """
+    x, y = (_as_numbers(values, f"{name} of {where}") for values, name in zip(_pair(table, where), "xy", strict=True))
+    _check_shapes(x, y, where)
+    model.check_form(x, y, where)
+    finite = np.isfinite(x.reshape(len(x), -1)).all(axis=1) & np.isfinite(y.reshape(len(y), -1)).all(axis=1)
+    good = finite & model.usable(y)
+    return (x, y, 0) if good.all() else (x[good], y[good], int(np.count_nonzero(~good)))
+
+
+def check_feature_bound(bound: float) -> None:
+    """Raise unless this may be the bound of features."""
+    in_range("feature_bound", bound, 2.0**-20, LARGEST_FEATURE_BOUND)
+    if math.frexp(bound)[0] != 0.5:
+        raise InputError(f"Expected feature_bound to be a power of two, got {bound:g}.")
+
+
+def lay_out(tables: Mapping[str, CheckedTable], public_rows: Sequence[int], feature_bound: float = 0.0) -> Clients:
+    """Lay the rows of all clients end to end.
+
+    feature_bound: if not 0, of rows that are on their grid already.
+    """
     sizes = np.array([len(x) for x, _ in tables.values()])
     room = roomy(int(sizes.sum()))
     if room > np.iinfo(np.int32).max:
         raise InputError(f"Expected fewer than 2^31 rows in total, got {sizes.sum()}.")
+    lengths = [row_lengths(x) if feature_bound else np.zeros(len(x), x.dtype) for x, _ in tables.values()]
     return Clients(
         x=_end_to_end([x for x, _ in tables.values()], room),
         y=_end_to_end([y for _, y in tables.values()], room),
+        lengths=_end_to_end(lengths, room),
         offset=jnp.asarray(np.cumsum(sizes) - sizes, jnp.int32),
-        size=jnp.asarray(sizes, jnp.int32),
+        public_rows=jnp.asarray(public_rows, jnp.int32),
+        feature_bound=jnp.asarray(feature_bound, precision()),
     )
 
 
@@ -136,16 +190,19 @@ def _form(x: np.ndarray, y: np.ndarray, columns: Any) -> str:
     return f"x of {x.shape[1:]} per row{names} and y of {y.shape[1:]} per row"
 
 
-def _numbers(values: Any, where: str) -> np.ndarray:
+def _as_numbers(values: Any, where: str) -> np.ndarray:
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise InputError(f"Expected rows of equal length in {where}: {error}") from None
     if array.dtype.kind not in "fiub":
         raise InputError(f"Expected numbers in {where}, got dtype {array.dtype}. Encode or convert the columns first.")
-    dtype = precision()
     with np.errstate(over="ignore"):
-        array = array.astype(dtype, copy=False)
+        return array.astype(precision(), copy=False)
+
+
+def _numbers(values: Any, where: str) -> np.ndarray:
+    array = _as_numbers(values, where)
     with np.errstate(over="ignore", invalid="ignore"):
         sound = np.isfinite(np.sum(array))  # takes no memory; a sum that overflows is looked at more closely
     bad = np.argwhere(~np.isfinite(array)) if not sound else np.zeros(0)
@@ -153,7 +210,7 @@ def _numbers(values: Any, where: str) -> np.ndarray:
         row, *column = bad[0]
         place = f"row {row}" + (f", column {column[0]}" if column else "")
         raise InputError(
-            f"Expected finite {dtype} numbers in {where}, got {array[tuple(bad[0])]} in {place} "
+            f"Expected finite {array.dtype} numbers in {where}, got {array[tuple(bad[0])]} in {place} "
             f"({len(bad)} such values). Fill or drop them."
         )
     return array

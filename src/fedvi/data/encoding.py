@@ -18,7 +18,19 @@ from typing import Any
 import numpy as np
 
 from fedvi.data.columns import OTHER, BinaryTarget, Category, Number, NumberTarget
-from fedvi.data.reader import MISSING, NUMBER, TEXT, Batch, Kind, Text, near, place, plain
+from fedvi.data.reader import (
+    MISSING,
+    NUMBER,
+    TEXT,
+    Batch,
+    Kind,
+    NotANumber,
+    Text,
+    near,
+    parse_number,
+    place,
+    plain,
+)
 from fedvi.data.schema import Schema
 from fedvi.data.tables import Source, open_table
 from fedvi.errors import InputError
@@ -70,11 +82,19 @@ class Encoded:
 
 
 def encode(
-    schema: Schema, source: Source, *, site_column: str | None = None, target: bool = True, encoding: str = "utf-8"
+    schema: Schema,
+    source: Source,
+    *,
+    site_column: str | None = None,
+    target: bool = True,
+    encoding: str = "utf-8",
+    strict: bool = True,
 ) -> Encoded:
     """Return a whole table encoded, or raise `InputError` naming row, column and value.
 
     site_column: the column that says which site a row belongs to. target: whether to read the target too.
+    strict: False where rows are private. Nothing is then refused for what a row holds: what is no number counts as
+        missing, and a row without a usable target has the target NaN. The schema must not ask for errors either.
 
     >>> columns = (Number("age", 0, 120, 50, 20), Category("sex", ("F", "M")))
     >>> schema = Schema(columns, BinaryTarget("died", ("no", "yes")))
@@ -84,7 +104,8 @@ def encode(
     >>> encoded.counts
     Counts(rows=2, clipped={'age': 1}, missing={'age': 0, 'sex': 1, 'died': 0}, unknown={'sex': 0})
     """
-    parts = list(encode_chunks(schema, source, site_column=site_column, target=target, encoding=encoding))
+    encoder = Encoder(schema, open_table(source, encoding=encoding), site_column, target, strict)
+    parts = _all_chunks(encoder)
     counts = sum((part.counts for part in parts), Counts())
     sites = np.concatenate([part.sites for part in parts if part.sites is not None]) if site_column else None
     y = np.concatenate([part.y for part in parts if part.y is not None]) if target else None
@@ -106,10 +127,21 @@ def encode_chunks(
     yield from chunks(Encoder(schema, open_table(source, encoding=encoding), site_column, target))
 
 
+def _all_chunks(encoder: Encoder) -> list[Encoded]:
+    """Return all chunks; unless it is strict, a column of numbers with other text in it is read as text."""
+    while True:
+        try:
+            return list(chunks(encoder))
+        except NotANumber as error:
+            if encoder.strict or encoder.wanted.get(error.column) != NUMBER:
+                raise
+            encoder.wanted[error.column] = TEXT
+
+
 class Encoder:
     """Encodes batches of one table; counts go with every chunk.
 
-    strict: whether a missing target is an error; if not, it is NaN.
+    strict: whether to refuse a row for what it holds; if not, a target that is missing or foreign is NaN.
     """
 
     def __init__(
@@ -152,7 +184,7 @@ class Encoder:
             at = 1
         for column in self.schema.columns:
             if isinstance(column, Number):
-                x[:, at], missing = self._number(column, batch.numbers[column.name], batch.start, counts)
+                x[:, at], missing = self._number(column, self._values(column.name, batch, counts), batch.start, counts)
                 if missing is not None and column.missing == "error":
                     row = batch.start + int(np.argmax(missing))
                     raise self._missing_error(column.name, row, '"centre" or "indicator"')
@@ -161,6 +193,16 @@ class Encoder:
             else:
                 flat[lines + self._category(column, batch.texts[column.name], batch.start, counts, at)] = 1
             at += len(column.features)
+
+    def _values(self, name: str, batch: Batch, counts: Counts) -> np.ndarray:
+        """Return a column of numbers, NaN where there is none."""
+        if name in batch.numbers:
+            return batch.numbers[name]
+        text = batch.texts[name]
+        table = np.array([*map(_number_or_nan, text.values), np.nan])
+        foreign = np.array([*(np.isnan(table[:-1]) & ~np.isin(text.values, list(MISSING))), False])
+        _add(counts.unknown, name, int(np.count_nonzero(foreign[text.codes])))
+        return table[text.codes]
 
     def _number(
         self, column: Number | NumberTarget, values: np.ndarray, start: int, counts: Counts
@@ -171,7 +213,9 @@ class Encoder:
             _add(counts.missing, column.name, 0)
             return (values - column.centre) / column.scale, None
         infinite = np.isinf(values)
-        if infinite.any():
+        if not self.strict:
+            values = np.where(infinite, np.nan, values)
+        elif infinite.any():
             row = int(np.argmax(infinite))
             raise InputError(
                 f"Expected a finite number in {place(self.reader.name, start + row, column.name)}, "
@@ -229,7 +273,7 @@ class Encoder:
         target, start = self.target, batch.start
         assert target is not None
         if isinstance(target, NumberTarget):
-            y, gaps = self._number(target, batch.numbers[target.name], start, counts)
+            y, gaps = self._number(target, self._values(target.name, batch, counts), start, counts)
             y = y.astype(np.float32)
         else:
             text = batch.texts[target.name]
@@ -238,10 +282,13 @@ class Encoder:
             if found.min(initial=0) >= 0:
                 _add(counts.missing, target.name, 0)
                 return y
-            gaps = found == _MISSING
+            gaps, foreign = found == _MISSING, found == _UNKNOWN
             _add(counts.missing, target.name, int(np.count_nonzero(gaps)))
-            if (found == _UNKNOWN).any():
-                row = int(np.argmax(found == _UNKNOWN))
+            if not self.strict:
+                _add(counts.unknown, target.name, int(np.count_nonzero(foreign)))
+                gaps |= foreign
+            elif foreign.any():
+                row = int(np.argmax(foreign))
                 value = text.values[text.codes[row]]
                 raise InputError(
                     f"Expected {target.values[0]!r} or {target.values[1]!r} in "
@@ -285,7 +332,7 @@ def chunks(encoder: Encoder) -> Iterator[Encoded]:
                 total += encoded.counts
                 yield encoded
     for name, missing in total.missing.items():
-        if missing == total.rows >= MEASURED_ROWS:
+        if encoder.strict and missing == total.rows >= MEASURED_ROWS:
             raise InputError(
                 f"Expected values in column {name!r} of {encoder.reader.name}, got none in {total.rows} rows. "
                 "Is it the right column? If so, take it out of the schema."
@@ -303,6 +350,13 @@ def _ahead(batches: Iterator[Batch]) -> Generator[Batch, None, None]:
     finally:
         wait([coming])  # a generator cannot be closed while it runs
         pool.shutdown(wait=False)
+
+
+def _number_or_nan(text: str) -> float:
+    try:
+        return parse_number(text)
+    except ValueError:
+        return np.nan
 
 
 def _known(part: Category | BinaryTarget) -> dict[str, int]:

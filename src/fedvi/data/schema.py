@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from fedvi.data.clients import LARGEST_FEATURE_BOUND
 from fedvi.data.columns import BinaryTarget, Category, Column, Number, NumberTarget, Target, shown
 from fedvi.data.reader import near, plain
 from fedvi.errors import InputError
@@ -94,6 +96,19 @@ class Schema:
             else:
                 squares += [1.0, INDICATOR_SQUARE][: len(column.features)]
         return np.array(squares)
+
+    @cached_property
+    def feature_bound(self) -> float:
+        """The largest that an entry of x can be, whatever its sign, rounded up to a power of two: a public constant."""
+        numbers = [column for column in self.columns if isinstance(column, Number)]
+        ends = [abs(end - number.centre) / number.scale for number in numbers for end in (number.low, number.high)]
+        return min(2.0 ** math.ceil(math.log2(max([1.0, *ends]))), LARGEST_FEATURE_BOUND)
+
+    @property
+    def questions(self) -> list[str]:
+        """The columns whose values could make a site refuse: a noiseless answer about rows, to who wrote the schema."""
+        told = {"error"}
+        return [column.name for column in self.columns if {column.missing, getattr(column, "unknown", "")} & told]
 
     @cached_property
     def digest(self) -> str:

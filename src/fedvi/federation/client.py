@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from fedvi.data import CheckedTable
 from fedvi.errors import BudgetClosed, FedviError, ImproperError, InputError, MalformedRelease, NotReached, SiteRefused
 from fedvi.federation.database import Database
 from fedvi.federation.project import Project
-from fedvi.federation.sense import LARGEST, extent
 from fedvi.federation.wire import (
     FACTOR,
     FINISHED,
@@ -56,13 +56,14 @@ from fedvi.federation.wire import (
     tree_of,
     unpack,
 )
-from fedvi.gaussian import require_proper
 from fedvi.local import PrivateClient, Public, Release
 from fedvi.local import recipe as recipes
 from fedvi.local.client import init_client
+from fedvi.local.private import declared_rows
 from fedvi.local.width import rows_at, width_of
 from fedvi.privacy import Budget
 from fedvi.privacy.events import to_json
+from fedvi.privacy.overlap import Sketch
 from fedvi.privacy.storage import Closing
 from fedvi.privacy.sums import BoundedSum, part_of
 
@@ -88,9 +89,9 @@ DECLARED_EVERY = 1.0
 class Client(Closing):
     """A site at work: its rows, ledger and file. `request` and `receive` in turns; see `fedvi.federation.work`."""
 
-    def __init__(self, project: Project, database: Database, private: PrivateClient, width: BoundedSum, rows: int):
+    def __init__(self, project: Project, database: Database, private: PrivateClient, width: BoundedSum):
         self._project, self._database, self._private, self._width = project, database, private, width
-        self._rows, self._refusals = rows, 0
+        self._refusals = 0
         self._q: Any = None
         self._saying = ""
         self._declared: tuple[float, Declared] | None = None
@@ -104,13 +105,17 @@ class Client(Closing):
         budget: Budget,
         ledger: Path,
         accept: tuple[str, ...] = (),
+        public_rows: int | None = None,
+        sketch: Callable[[bytes], Sketch] | None = None,
     ) -> Client:
         """Open the site's file and ledger, or make them.
 
-        budget: of the site's rows, whatever it is spent on. accept: see `Ledger.open`.
+        budget: of the site's rows, whatever it is spent on. accept: see `Ledger.open`. public_rows: that the site
+        declares. sketch: see `PrivateClient.open`.
         """
-        recipe, rows = project.recipe, len(table[0])
-        budget = budget.fixed(rows)
+        recipe = project.recipe
+        declared = declared_rows(ledger, len(table[0]), public_rows)
+        budget = budget.fixed(declared)
         width = part_of(budget, recipes.WIDTH)
         if path.exists():
             _check_federation(path, project)
@@ -121,9 +126,13 @@ class Client(Closing):
             recipe.algorithm,
             Public(recipe.prior, jnp.asarray(float(len(project.sites))), jnp.asarray(float(project.rows))),
             budget,
+            public_rows=declared,
+            feature_bound=project.schema.feature_bound,
             updates=project.updates,
             sums=(width,),
             schema=project.schema.digest,
+            purpose=_purpose(project),
+            sketch=sketch,
             accept=accept,
         )
         with contextlib.ExitStack() as undo:  # from here on, nobody else works for this site: the ledger is locked
@@ -137,7 +146,7 @@ class Client(Closing):
             if saved["state"] is not None:
                 private.state = unpack(private.state, saved["state"])
             undo.pop_all()
-        return cls(project, database, private, width, rows)
+        return cls(project, database, private, width)
 
     def request(self) -> bytes | None:
         """Return what to send next, made and paid for if need be; None when there is nothing more to say."""
@@ -196,6 +205,11 @@ class Client(Closing):
             )
 
     @property
+    def noticed(self) -> tuple[str, ...]:
+        """What the people here should know about their rows."""
+        return self._private.noticed
+
+    @property
     def remaining(self) -> int:
         """How many updates are left: of the project's, and of what the ledger admits."""
         made = int(self._private.state.sequence)
@@ -244,7 +258,7 @@ class Client(Closing):
         numbers = rows_at(width_of(self._project.recipe.model), np.asarray(self._q.mean))
         entry = self._next_entry
         try:
-            total = self._private.release_sum(self._width, numbers, "width of the posterior")
+            total = self._private.release_sum(self._width, numbers, _purpose(self._project), average=True)
         except BudgetClosed:  # paid for before, and lost in a crash
             return self._poll(site, FINISHED)
         number = site["releases"] + 1
@@ -265,15 +279,18 @@ class Client(Closing):
         return Request(self._project.digest, schema, kind, sequence, version, state, declared, arrays)
 
     def _spent(self, fresh: bool) -> Declared:
-        """Return what the ledger says was spent, as of at most a second ago."""
+        """Return what the ledger says was spent in this federation, as of at most a second ago.
+
+        What the rows paid for elsewhere is nobody's business here; the number of rows is the declared one.
+        """
         now = time.monotonic()
         if self._declared is None or fresh or now - self._declared[0] > DECLARED_EVERY:
-            book, own = self._private.ledger.book, (self._private.event, self._width.event)
-            first = sorted(book.charged.items(), key=lambda item: item[0] not in own)
-            events = tuple({**to_json(event), "count": count} for event, count in first[:MOST_EVENTS])
-            epsilon = book.budget.spent(book.charged) if book.charged else 0.0
-            said = Declared(self._rows, epsilon, book.budget.epsilon, float(book.budget.delta), events)
-            self._declared = now, said
+            book = self._private.ledger.book
+            own = book.by_purpose.get(_purpose(self._project), {})
+            events = tuple({**to_json(event), "count": count} for event, count in list(own.items())[:MOST_EVENTS])
+            epsilon = book.budget.spent(own) if own else 0.0
+            rows = self._private.public_rows
+            self._declared = now, Declared(rows, epsilon, book.budget.epsilon, float(book.budget.delta), events)
         return self._declared[1]
 
     def _refused(self, answer: Answer, site: sqlite3.Row) -> None:
@@ -294,14 +311,9 @@ class Client(Closing):
     def _checked(self, arrays: Arrays) -> Any:
         try:
             q = tree_of(self._prior, arrays)
-            require_proper(q, "posterior of the coordinator")
-        except (MalformedRelease, ImproperError) as error:
-            raise SiteRefused(f"The coordinator sent something that is no posterior: {error}") from None
-        if (found := float(extent(q))) > LARGEST:
-            raise SiteRefused(
-                f"Expected a posterior with means and standard deviations up to {LARGEST:g}, got {found:.3g}: such a q "
-                "says nothing about rows. Ask the coordinator which site spoilt it."
-            )
+            self._private.check(q)
+        except (MalformedRelease, ImproperError, InputError) as error:
+            raise SiteRefused(f"The coordinator sent something that is no posterior to work with: {error}") from None
         return q
 
     @property
@@ -324,6 +336,11 @@ class Client(Closing):
     @cached_property
     def _template(self) -> Any:
         return init_client(self._project.recipe.algorithm, self._prior)
+
+
+def _purpose(project: Project) -> str:
+    """Return what the ledger says that releases are for: which federation."""
+    return f"federation {project.name} {project.digest[:16]}"
 
 
 def read_site(database: Database) -> sqlite3.Row:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fedvi.checks import in_range
 from fedvi.data import Encoded, encode
+from fedvi.data.sketching import sketch_of
 from fedvi.errors import InputError, LedgerInUse
 from fedvi.federation.client import Client
 from fedvi.federation.project import Project
@@ -28,6 +29,7 @@ class SiteSettings:
     """What the people of a site decided.
 
     folder: of the kit. data, ledger: absolute paths. delta: None for the rule by number of rows.
+    public_rows: that the site declares; None for two digits of the true number, rounded down.
     accept: what they accepted in so many words; see `Ledger.open`.
     """
 
@@ -36,6 +38,7 @@ class SiteSettings:
     ledger: Path
     epsilon: float
     delta: float | None = None
+    public_rows: int | None = None
     encoding: str = "utf-8"
     accept: tuple[str, ...] = ()
 
@@ -90,7 +93,7 @@ class SiteSettings:
 
     def read(self) -> Encoded:
         """Return the site's rows, encoded by the federation's schema, or raise `InputError`."""
-        encoded = encode(self.project.schema, self.data, encoding=self.encoding)
+        encoded = encode(self.project.schema, self.data, encoding=self.encoding, strict=False)
         if len(encoded.x) < 2:
             raise InputError(
                 f"Expected at least 2 rows in {self.data}, got {len(encoded.x)}: there is nothing to learn."
@@ -108,7 +111,16 @@ class SiteSettings:
         while True:
             try:
                 table = (encoded.x, encoded.y)
-                return Client.open(self.state, self.project, table, self.budget, self.ledger, self.accept)
+                return Client.open(
+                    self.state,
+                    self.project,
+                    table,
+                    self.budget,
+                    self.ledger,
+                    self.accept,
+                    self.public_rows,
+                    lambda key: sketch_of(self.project.schema, self.data, key, encoding=self.encoding),
+                )
             except LedgerInUse:
                 if time.monotonic() > deadline:
                     raise

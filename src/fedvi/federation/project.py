@@ -19,9 +19,9 @@ from fedvi.checks import in_range, positive, whole
 from fedvi.data import BinaryTarget, Schema
 from fedvi.data.reader import near
 from fedvi.errors import InputError
-from fedvi.federation.sense import LARGEST
 from fedvi.federation.stopping import StoppingRule
 from fedvi.gaussian import Gaussian
+from fedvi.local.private import LARGEST_PREDICTOR
 from fedvi.local.recipe import UPDATES, Recipe, recipe
 
 FILE, SCHEMA_FILE = "federation.toml", "schema.toml"
@@ -66,6 +66,11 @@ class Project:
     def __post_init__(self) -> None:
         for what, name in (("name", self.name), *(("a site's name", site) for site in self.sites)):
             check_name(what, name)
+        if asking := self.schema.questions:
+            raise InputError(
+                f'Expected a schema by which no site refuses because of a row, got missing or unknown = "error" in '
+                f"{', '.join(asking)}: a refusal is a noiseless answer. Use 'indicator', 'centre' or 'other'."
+            )
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise InputError(f"Expected at least one site, and every one once, got {list(self.sites)}.")
         if not HOST.fullmatch(self.host):
@@ -75,7 +80,8 @@ class Project:
         whole("port", self.port, 1, 65535)
         positive("epsilon", self.epsilon)
         if self.prior_variance is not None:
-            in_range("prior_variance", self.prior_variance, 0, LARGEST, open_low=True)
+            most = (LARGEST_PREDICTOR / (2 * self.schema.feature_bound)) ** 2
+            in_range("prior_variance", self.prior_variance, 0, most, open_low=True)
         if self.delta is not None:
             in_range("delta", self.delta, 0, 1, open_low=True)
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from fedvi.checks import instance, not_a_class, whole
 from fedvi.errors import InputError
-from fedvi.federation import randomness
 from fedvi.federation.block import Carry, init_carry
 from fedvi.federation.describe import describe
 from fedvi.federation.plan import PlannedTurn, plan
@@ -24,6 +23,7 @@ from fedvi.federation.spending import Budgets, Spending, arrange_spending
 from fedvi.gaussian import Gaussian, GaussianFamily, require_proper
 from fedvi.local import Algorithm, Draws, Public, draw
 from fedvi.models import Model
+from fedvi.privacy.randomness import SCHEDULE, UPDATE, Seeded
 from fedvi.pytree import precision
 
 
@@ -31,7 +31,7 @@ from fedvi.pytree import precision
 class Run:
     """A run with everything checked. Immutable; the changing state is a `Carry`.
 
-    algorithm: as it was given. algorithms: every client's own, stacked; they differ where noise was left open.
+    algorithm: as it was given. own: every client's; they differ where noise was left open. algorithms: those, stacked.
     """
 
     sites: Sites
@@ -40,6 +40,7 @@ class Run:
     public: Public
     model: Model
     algorithm: Algorithm
+    own: tuple[Algorithm, ...]
     algorithms: Algorithm
     schedule: Schedule
     seed: int
@@ -60,22 +61,20 @@ class Run:
         not_a_class("schedule", schedule)
         if not callable(getattr(schedule, "turns", None)):
             raise InputError(f"Expected a schedule with a method turns(rows, max_updates, rng), got {schedule!r}.")
-        names, sizes = sites.names, sites.sizes
+        names, rows = sites.names, sites.public_rows
+        prior = _checked_prior(prior, model.dim(sites.data.x))
         wanted = _budgets(max_updates, algorithm.most_updates, len(names))
-        algorithms, spending = arrange_spending(names, sizes, algorithm, wanted, privacy)
+        own, spending = arrange_spending(names, rows, algorithm, prior, wanted, privacy)
         private = [math.inf] * len(names) if spending is None else spending.most_updates()
         return cls(
             sites=sites,
             budgets=tuple(map(min, wanted, private)),
             spending=spending,
-            public=Public(
-                prior=_checked_prior(prior, model.dim(sites.data.x)),
-                clients=jnp.asarray(float(len(names))),
-                rows=jnp.asarray(float(sum(sizes))),
-            ),
+            public=Public(prior, clients=jnp.asarray(float(len(names))), rows=jnp.asarray(float(sum(rows)))),
             model=model,
             algorithm=algorithm,
-            algorithms=_stacked(algorithms),
+            own=own,
+            algorithms=_stacked(own),
             schedule=schedule,
             seed=seed,
         )
@@ -90,6 +89,7 @@ class Run:
             "schedule": describe(self.schedule),
             "prior": describe(self.public.prior),
             "rows": list(self.sites.sizes),
+            "public_rows": list(self.sites.public_rows),
             "privacy": describe(None if self.spending is None else (self.spending.budgets, self.spending.limited)),
             "events": describe(None if self.spending is None else sorted({repr(e) for e in self.spending.events})),
             "max_updates": [None if math.isinf(most) else int(most) for most in self.budgets],
@@ -100,7 +100,7 @@ class Run:
     @functools.cached_property
     def batch_capacity(self) -> int:
         """Rows that a batch has room for: enough for every client's."""
-        needed = max(self.algorithm.solver.mechanism.capacity(rows) for rows in set(self.sites.sizes))
+        needed = max(self.algorithm.solver.mechanism.capacity(rows) for rows in set(self.sites.public_rows))
         return max(64, 2 ** math.ceil(math.log2(needed)))  # room costs little, another compilation a second
 
     def init(self) -> Carry:
@@ -109,18 +109,18 @@ class Run:
 
     def turns(self) -> Iterator[PlannedTurn]:
         """Return all turns of the run, from the first; the same every time."""
-        rng = randomness.stream(self.seed, randomness.SCHEDULE)
-        return plan(self.schedule.turns(self.sites.sizes, self.budgets, rng), self.budgets)
+        rng = Seeded(self.seed, SCHEDULE).generator
+        return plan(self.schedule.turns(self.sites.public_rows, self.budgets, rng), self.budgets)
 
     def draw(self, client: int, update: int) -> Draws:
         """Return all randomness of one update, the same every time."""
-        randomness.restart(self._generator, self.seed, randomness.UPDATE, client, update)
-        prior, rows = self.public.prior, self.sites.sizes[client]
-        return draw(self.algorithm, self.model, prior, rows, self._generator, self.batch_capacity)
+        source = self._source.restart(self.seed, UPDATE, client, update)
+        sizes = self.sites.sizes[client], self.sites.public_rows[client]
+        return draw(self.own[client], self.model, self.public, *sizes, source, self.batch_capacity)
 
     @functools.cached_property
-    def _generator(self) -> np.random.Generator:
-        return randomness.stream(self.seed, randomness.UPDATE)
+    def _source(self) -> Seeded:
+        return Seeded(self.seed, UPDATE)
 
 
 def _stacked(algorithms: tuple[Algorithm, ...]) -> Any:

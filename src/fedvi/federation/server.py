@@ -32,7 +32,6 @@ from fedvi.errors import (
     ReleaseRefused,
 )
 from fedvi.federation.coordinator import Coordinator, ServerState
-from fedvi.federation.sense import LARGEST, extent
 from fedvi.federation.store import Store
 from fedvi.federation.widths import Said
 from fedvi.federation.wire import (
@@ -53,7 +52,9 @@ from fedvi.federation.wire import (
     tree_of,
     unpack,
 )
+from fedvi.gaussian import extent
 from fedvi.local import Release
+from fedvi.local.private import LARGEST_PREDICTOR
 from fedvi.pytree import repeat, take
 
 REFUSALS = 1000
@@ -129,10 +130,11 @@ class Server(Store):
             raise AbsurdRelease(
                 f"Release {request.sequence} of {name!r} would change the posterior beyond all measure."
             )
-        if found > LARGEST / 2:  # sites round differently
+        most = LARGEST_PREDICTOR / self.project.schema.feature_bound
+        if found > most / 2:  # sites round differently
             raise AbsurdRelease(
                 f"Release {request.sequence} of {name!r} would take the posterior's means or standard deviations to "
-                f"{found:.3g}; no site takes one beyond {LARGEST:g}."
+                f"{found:.3g}; no site takes one beyond {most:g}."
             )
         version = federation["version"] + 1
         calm = change < self.project.stop.change

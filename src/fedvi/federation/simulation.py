@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from fedvi.checks import in_range, whole
 from fedvi.data import Table, check_table
+from fedvi.data.clients import DEFAULT_FEATURE_BOUND
 from fedvi.errors import InputError, SimulationInterrupted, SimulationsFailed
 from fedvi.federation.loop import Loop, Measure, Outcome, Progress, Score, Simulation
 from fedvi.federation.plan import PlannedTurn
@@ -23,7 +24,7 @@ from fedvi.federation.progress import progress_bar
 from fedvi.federation.result import Checkpoint, Result
 from fedvi.federation.run import Run
 from fedvi.federation.schedule import Asynchronous, Schedule
-from fedvi.federation.sites import Sites, lay_out_sites
+from fedvi.federation.sites import PublicRows, Sites, lay_out_sites
 from fedvi.federation.spending import Budgets
 from fedvi.federation.together import kind_of
 from fedvi.gaussian import GaussianFamily
@@ -48,6 +49,8 @@ def simulate(
     evaluate_every: int | None = None,
     measure: Measure | None = None,
     resume: Checkpoint | str | os.PathLike[str] | None = None,
+    public_rows: PublicRows | None = None,
+    feature_bound: float = DEFAULT_FEATURE_BOUND,
     progress: bool | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Result:
@@ -68,6 +71,9 @@ def simulate(
     evaluate_every: communications between measurements; there is always one at the start and one at the end.
     measure: called at every measurement with the federation's state; the numbers it returns go into the record.
     resume: a checkpoint, or the path of one, of a run with the same settings.
+    public_rows: the numbers of rows that clients declare, by name or in order: rates, scales and default deltas follow
+        from them. None for the true numbers.
+    feature_bound: a power of two; where rows are protected, features beyond it are clipped to it.
     progress: show a progress bar; by default only on a terminal.
     stop: asked now and then whether to end early, as Ctrl-C does: for programs that handle signals themselves.
 
@@ -85,7 +91,8 @@ def simulate(
         "privacy": privacy,
         "resume": resume,
     }
-    (outcome,) = _outcomes(clients, model, [own], test, evaluate_every, measure, progress, stop)
+    laid_out = lay_out_sites(clients, model, _algorithms([own]), public_rows, feature_bound)
+    (outcome,) = _outcomes(laid_out, model, [own], test, evaluate_every, measure, progress, stop)
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
@@ -113,6 +120,8 @@ def simulate_all(
     test: Table | None = None,
     evaluate_every: int | None = None,
     measure: Measure | None = None,
+    public_rows: PublicRows | None = None,
+    feature_bound: float = DEFAULT_FEATURE_BOUND,
     progress: bool | None = None,
     stop: Callable[[], bool] | None = None,
     **common: Unpack[Settings],
@@ -125,17 +134,23 @@ def simulate_all(
     A run that goes wrong does not stop the others: `SimulationsFailed` comes at the end, and has the `outcomes` of all.
     So have `SimulationInterrupted`, on Ctrl-C, and an error that concerns all runs.
     """
-    outcomes = _outcomes(
-        clients, model, [{**common, **own} for own in runs], test, evaluate_every, measure, progress, stop
-    )
+    settings: list[Settings] = [{**common, **own} for own in runs]
+    laid_out = lay_out_sites(clients, model, _algorithms(settings), public_rows, feature_bound)
+    outcomes = _outcomes(laid_out, model, settings, test, evaluate_every, measure, progress, stop)
     results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
     if len(results) < len(outcomes):
         raise SimulationsFailed(outcomes)
     return results
 
 
+def _algorithms(runs: Sequence[Settings]) -> list[Algorithm]:
+    """Return every run's algorithm: one object for all that leave it open."""
+    default = PVI()
+    return [default if (given := own.get("algorithm")) is None else given for own in runs]
+
+
 def _outcomes(
-    clients: Mapping[str, Table] | Sequence[Table],
+    sites: Sequence[Sites],
     model: Model,
     runs: Sequence[Settings],
     test: Table | None,
@@ -147,8 +162,7 @@ def _outcomes(
     if evaluate_every is not None:
         whole("evaluate_every", evaluate_every, 1)
     every = math.inf if evaluate_every is None else evaluate_every
-    algorithms = [PVI() if (given := own.get("algorithm")) is None else given for own in runs]
-    sites = lay_out_sites(clients, model, algorithms)
+    algorithms = _algorithms(runs)
     scored = _score(sites[0], model, test) if runs else None
     simulations = [
         _begin(own, algorithm, each, model, scored, measure)

@@ -12,9 +12,11 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from fedvi.checks import instance
 from fedvi.errors import InputError
+from fedvi.gaussian import GaussianFamily
 from fedvi.local import Algorithm
 from fedvi.local.calibration import calibrated
 from fedvi.privacy import Budget
+from fedvi.privacy.budget import warn_if_few
 from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE
 from fedvi.privacy.statement import Spent
 
@@ -60,8 +62,9 @@ class Spending:
 
 def arrange_spending(
     names: tuple[str, ...],
-    sizes: tuple[int, ...],
+    public_rows: tuple[int, ...],
     algorithm: Algorithm,
+    prior: GaussianFamily,
     most: tuple[float, ...],
     privacy: Budgets | None,
 ) -> tuple[tuple[Algorithm, ...], Spending | None]:
@@ -72,20 +75,24 @@ def arrange_spending(
 
     @functools.cache  # of thousands of clients, many are alike
     def fixed(budget: Budget, rows: int) -> Budget:
-        return budget.fixed(rows, algorithm.unit)
+        return budget.fixed(rows)
 
     @functools.cache
     def arranged(limit: Budget | None, rows: int, updates: float) -> tuple[Algorithm, Hashable]:
-        own = calibrated(algorithm, limit, rows, updates)
-        return own, own.event(rows)
+        own = calibrated(algorithm, prior, limit, rows, updates)
+        return own, own.event(prior, rows)
 
-    budgets = None if privacy is None else list(map(fixed, _one_per_client(names, privacy), sizes))
+    of_rows = algorithm.unit == EXAMPLE
+    units = public_rows if of_rows else (len(names),) * len(names)
+    budgets = None if privacy is None else list(map(fixed, _one_per_client(names, privacy), units))
+    if budgets is not None:
+        warn_if_few(min(units), "rows of a client" if of_rows else "clients")
     limits: list[Budget] | list[None] = budgets or [None] * len(names)
-    algorithms, events = zip(*map(arranged, limits, sizes, most), strict=True)
+    algorithms, events = zip(*map(arranged, limits, public_rows, most), strict=True)
     if budgets is None:
-        if NOT_PRIVATE in events or algorithm.unit != EXAMPLE:
+        if NOT_PRIVATE in events:
             return algorithms, None
-        budgets = [fixed(Budget(1.0), rows) for rows in sizes]
+        budgets = [fixed(Budget(1.0), count) for count in units]
     caveats = {algorithm.solver.mechanism.caveat, *(budget.caveat for budget in budgets)} - {""}
     limited = privacy is not None
     return algorithms, Spending(names, events, tuple(budgets), algorithm.unit, limited, tuple(sorted(caveats)))

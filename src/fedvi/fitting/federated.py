@@ -41,6 +41,7 @@ def fitted_of(store: Store) -> Fitted:
         posterior=posterior_of(recipe.prior, stacked),
         sites=tuple(_record(site, project.schema.digest) for site in sites),
         statement=_statement(project.name, sites, corrected=ratio is not None),
+        simulated=False,
         settings={"federation": project.name, "id": project.identity, "version": now.version, "ended": now.stop},
     )
 
@@ -68,7 +69,7 @@ def _statement(name: str, sites: list[dict[str, Any]], *, corrected: bool) -> st
     lines = [f"federation {name}: every site pays from its own ledger; this is what the sites declare"]
     lines += [
         f"  {site['name']}: epsilon {rounded_up(site['epsilon'])} of {site['epsilon_max']:g} at delta "
-        f"{site['delta']:g}, if one row of {site['rows']} is added or removed"
+        f"{site['delta']:g}, if one row of about {site['rows']} is added or removed"
         for site in sites
     ]
     if not corrected:

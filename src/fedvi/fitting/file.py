@@ -1,6 +1,7 @@
 """Posterior files: one portable file with arrays and a JSON header (safetensors), never pickle.
 
-    header    format, model, family, schema and its hash, every site's record, privacy statement, versions
+    header    format, model, family, schema and its hash, every site's record, privacy statement, versions, and
+              whether the noise came from a seed (which is not in the file)
     arrays    prior.*, posterior.*, factors.* (the factors of all sites, stacked)
 
 Any safetensors reader opens it. What is read is checked: the schema against its hash, shapes against the schema, and
@@ -28,7 +29,8 @@ from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
 from fedvi.gaussian import FullGaussian, Gaussian, NoisyGaussian
 from fedvi.models import LinearRegression, LogisticRegression, Model
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
 KEY = "fedvi"
 LARGEST = 1 << 30
 """Bytes; a larger file is no posterior of ours."""
@@ -49,6 +51,7 @@ def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
         "features": fitted.schema.features,
         "sites": [dataclasses.asdict(site) for site in fitted.sites],
         "privacy": fitted.statement,
+        "simulated": fitted.simulated,
         "settings": fitted.settings,
         "versions": _versions(),
     }
@@ -74,8 +77,8 @@ def load(path: str | os.PathLike[str]) -> Fitted:
     """Read a posterior file, or raise `InputError` if it is none, is damaged or does not agree with itself."""
     header, arrays = _read(Path(path))
     try:
-        if header["format"] != FORMAT:
-            raise InputError(f"format {header['format']!r}, and this fedvi reads format {FORMAT}")
+        if header["format"] not in READABLE:
+            raise InputError(f"format {header['format']!r}, and this fedvi reads formats {READABLE}")
         schema = Schema.from_toml(header["schema"], "the schema in it")
         if schema.digest != header["schema_hash"]:
             raise InputError("its schema does not have the hash that it says")
@@ -88,7 +91,8 @@ def load(path: str | os.PathLike[str]) -> Fitted:
             posterior=parts["posterior"],
             sites=tuple(SiteRecord(**{**site, "events": tuple(site["events"])}) for site in header["sites"]),
             statement=str(header["privacy"]),
-            settings=dict(header["settings"]),
+            simulated=bool(header.get("simulated", "seed" in header["settings"])),
+            settings={key: value for key, value in header["settings"].items() if key != "seed"},
         )
         _check(fitted)
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # InputError is a ValueError

@@ -23,7 +23,6 @@ from fedvi.checks import whole
 from fedvi.data import ByColumn, CheckedTable, Encoded, Schema, encode
 from fedvi.errors import InputError
 from fedvi.federation import simulate
-from fedvi.federation.randomness import STATISTIC, stream
 from fedvi.federation.result import Result
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
 from fedvi.gaussian import Factor
@@ -32,6 +31,9 @@ from fedvi.local.standardise import Standardisation
 from fedvi.local.width import rows_at, width_of
 from fedvi.models import Model
 from fedvi.privacy import Budget
+from fedvi.privacy.budget import AUTO
+from fedvi.privacy.randomness import STATISTIC, Seeded
+from fedvi.privacy.sampling import default_public_rows
 from fedvi.privacy.sums import BoundedSum, part_of
 
 Vectors = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -43,7 +45,8 @@ def fit(
     *,
     site_column: str | None = None,
     epsilon: float | Mapping[str, float] | None = 1.0,
-    delta: float | None = None,
+    delta: float | str = AUTO,
+    public_rows: Mapping[str, int] | None = None,
     seed: int = 0,
     updates: int = UPDATES,
     standardise: bool = False,
@@ -56,8 +59,10 @@ def fit(
     schema: a `Schema`, or the path of one.
     tables: one table (a path, or anything that speaks Arrow) with a `site_column`; or one table per site, by name or as
         a list of paths, which are then named for their files.
-    epsilon: every site's budget, or one per site by name; None for no privacy. delta: of all budgets; None for the
-        rule 10^floor(log10(1/N)) of every site's N rows.
+    epsilon: every site's budget, or one per site by name; None for no privacy. delta: of all budgets; `auto` for
+        min(1e-5, 1 / (10 N)) with N the rows that a site declares, `paper` for 10^floor(log10(1/N)).
+    public_rows: the number of rows that every site declares, by name. Default: two digits of it, rounded down. Files
+        and tables show this number, not the true one, unless nothing is private.
     updates: of every site.
     standardise: spend a tenth of the budget on centres and scales of numbers, instead of taking the schema's.
     min_rows: sites with fewer rows become one site 'other'.
@@ -70,6 +75,7 @@ def fit(
         lambda chosen: read_sites(chosen, tables, site_column, min_rows, encoding),
         epsilon=epsilon,
         delta=delta,
+        public_rows=public_rows,
         seed=seed,
         updates=updates,
         standardise=standardise,
@@ -82,8 +88,9 @@ def fit_rows(
     encoded: Callable[[Schema], dict[str, CheckedTable]],
     *,
     epsilon: float | Mapping[str, float] | None,
-    delta: float | None,
+    delta: float | str,
     seed: int,
+    public_rows: Mapping[str, int] | None = None,
     updates: int = UPDATES,
     standardise: bool = False,
     progress: bool | None = None,
@@ -91,24 +98,25 @@ def fit_rows(
     """Do what `fit` does with rows that come from a function: by site, as a schema encodes them."""
     sites = encoded(schema)
     standard = Standardisation.of(schema)
-    rows = sum(len(x) for x, _ in sites.values())
-    budgets = None if epsilon is None else _budgets(epsilon, delta, sites)
+    declared = _declared(sites, public_rows, private=epsilon is not None)
+    rows = sum(declared.values())
+    budgets = None if epsilon is None else _budgets(epsilon, delta, declared)
     if standardise and budgets is None:
         raise InputError("Expected a privacy budget to standardise by, got epsilon=None. Leave one of them out.")
-    first = _parts(budgets, STANDARDISE) if standardise and standard.names else {}
-    last = _parts(budgets, WIDTH)
+    first = _parts(budgets, STANDARDISE, 2 * len(standard.names)) if standardise and standard.names else {}
+    last = _parts(budgets, WIDTH, 1)
 
-    def released(parts: dict[str, BoundedSum], vectors: Vectors, number: int) -> np.ndarray:
+    def released(parts: dict[str, BoundedSum], vectors: Vectors, number: int, *, average: bool) -> np.ndarray:
         """Return the sum over all sites, as released; without budgets, as it is."""
         total: Any = 0.0
         for index, (name, (x, y)) in enumerate(sites.items()):
-            summands = vectors(x, y)
-            noise = stream(seed, STATISTIC, index, number).standard_normal((summands.shape[1],))
-            total = total + (parts[name].release(summands, noise) if parts else summands.sum(axis=0))
+            summands, source = vectors(x, y), Seeded(seed, STATISTIC, index, number)
+            own = parts[name].release(summands, declared[name], source, average=average) if parts else summands.sum(0)
+            total = total + own
         return np.asarray(total)
 
     if first:
-        scales = standard.scales(released(first, standard.vectors, 0), rows, _noise(first))
+        scales = standard.scales(released(first, standard.vectors, 0, average=False), rows, _noise(first))
         schema = standard.schema(schema, *scales)
         sites = encoded(schema)
     least = None if budgets is None else min(budget.epsilon for budget in budgets.values())
@@ -120,16 +128,18 @@ def fit_rows(
         prior=chosen.prior,
         algorithm=chosen.algorithm,
         max_updates=chosen.updates,
+        public_rows=declared,
+        feature_bound=schema.feature_bound,
         privacy=None if budgets is None else _what_is_left(budgets, first, last),
         progress=progress,
     )
     width = width_of(chosen.model)
-    total = released(last, rows_at(width, np.asarray(result.posterior.mean)), 1)
+    total = released(last, rows_at(width, np.asarray(result.posterior.mean)), 1, average=True)
     ratio = width.ratio(float(total[0]) / rows, _noise(last) / rows)
     factors = {
         name: width.corrected(state.factor, ratio, result.posterior.mean) for name, state in result.clients.items()
     }
-    return _fitted(schema, width.model(ratio), chosen, factors, sites, result, seed)
+    return _fitted(schema, width.model(ratio), chosen, factors, declared, result)
 
 
 def _fitted(
@@ -137,14 +147,13 @@ def _fitted(
     model: Model,
     chosen: Recipe,
     factors: Mapping[str, Factor],
-    sites: dict[str, CheckedTable],
+    sites: dict[str, int],
     result: Result,
-    seed: int,
 ) -> Fitted:
     privacy = result.privacy
     records = tuple(
-        SiteRecord.of(name, len(x), int(result.clients[name].sequence), schema.digest, privacy.get(name))
-        for name, (x, _) in sites.items()
+        SiteRecord.of(name, rows, int(result.clients[name].sequence), schema.digest, privacy.get(name))
+        for name, rows in sites.items()
     )
     stacked: Any = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(factors[name] for name in sites))
     return Fitted(
@@ -155,7 +164,8 @@ def _fitted(
         posterior=posterior_of(chosen.prior, stacked),
         sites=records,
         statement=result.statement,
-        settings={"seed": seed, **{key: result.checkpoint.settings[key] for key in ("algorithm", "schedule")}},
+        simulated=True,
+        settings={key: result.checkpoint.settings[key] for key in ("algorithm", "schedule")},  # never the seed of noise
     )
 
 
@@ -195,29 +205,36 @@ def _targets(encoded: Encoded) -> np.ndarray:
     return encoded.y
 
 
-def _budgets(
-    epsilon: float | Mapping[str, float], delta: float | None, sites: dict[str, CheckedTable]
-) -> dict[str, Budget]:
-    """Return every site's budget with its delta."""
+def _declared(
+    sites: dict[str, CheckedTable], public_rows: Mapping[str, int] | None, *, private: bool
+) -> dict[str, int]:
+    """Return how many rows every site declares."""
+    if public_rows is not None:
+        if set(public_rows) != set(sites):
+            raise InputError(f"Expected public_rows for the sites {', '.join(sites)}, got {dict(public_rows)}.")
+        return {name: public_rows[name] for name in sites}
+    return {name: default_public_rows(len(x)) if private else len(x) for name, (x, _) in sites.items()}
+
+
+def _budgets(epsilon: float | Mapping[str, float], delta: float | str, sites: dict[str, int]) -> dict[str, Budget]:
+    """Return every site's budget with its delta, from the rows that it declares."""
     if isinstance(epsilon, Mapping) and set(epsilon) != set(sites):
         wrong = ", ".join(sorted(set(epsilon) ^ set(sites)))
         raise InputError(f"Expected one epsilon for every site by name, got none or too many for: {wrong}.")
-    for name, (x, _) in sites.items():
-        if len(x) < 2:
+    for name, rows in sites.items():
+        if rows < 2:
             raise InputError(
-                f"Expected at least 2 rows at every site, got {len(x)} at site {name!r}: it would say nothing but "
+                f"Expected at least 2 rows at every site, got {rows} at site {name!r}: it would say nothing but "
                 "noise. Join small sites with --min-rows (in Python min_rows), or leave it out."
             )
     return {
-        name: Budget(
-            epsilon[name] if isinstance(epsilon, Mapping) else epsilon, "auto" if delta is None else delta
-        ).fixed(len(x))
-        for name, (x, _) in sites.items()
+        name: Budget(epsilon[name] if isinstance(epsilon, Mapping) else epsilon, delta).fixed(rows)
+        for name, rows in sites.items()
     }
 
 
-def _parts(budgets: dict[str, Budget] | None, share: float) -> dict[str, BoundedSum]:
-    return {name: part_of(budget, share) for name, budget in (budgets or {}).items()}
+def _parts(budgets: dict[str, Budget] | None, share: float, numbers: int) -> dict[str, BoundedSum]:
+    return {name: part_of(budget, share, numbers) for name, budget in (budgets or {}).items()}
 
 
 def _what_is_left(budgets: dict[str, Budget], *parts: dict[str, BoundedSum]) -> dict[str, Budget]:

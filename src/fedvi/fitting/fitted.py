@@ -40,7 +40,7 @@ ROWS_AT_ONCE = 16_384
 class SiteRecord:
     """Where one factor comes from.
 
-    schema: hash of the schema that the site encoded its rows by.
+    rows: that the site declared. schema: hash of the schema that the site encoded its rows by.
     epsilon, delta: what the site spent; None if nothing was private. events: on what.
     """
 
@@ -107,6 +107,7 @@ class Fitted:
 
     factors: of all sites, stacked in the order of `sites`.
     statement: what was promised about privacy, in plain words.
+    simulated: whether its noise came from a seed, so that no promise about privacy holds for it.
     settings: what else is known about how it was made.
     """
 
@@ -117,6 +118,7 @@ class Fitted:
     posterior: GaussianFamily
     sites: tuple[SiteRecord, ...]
     statement: str
+    simulated: bool
     settings: dict[str, Any]
 
     def predict(

@@ -12,6 +12,7 @@ cavity that an update starts from; `require_proper` guards those.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 import jax
@@ -20,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from fedvi.errors import ImproperError
+from fedvi.numerics import Bounds
 
 
 class Factor(abc.ABC):
@@ -72,24 +74,48 @@ class Factor(abc.ABC):
 
 
 class Projection(Protocol):
-    """Mean and variance of `w'x_i` for every row, and their derivatives in the coordinates of the Gaussian."""
+    """Mean and variance of `w'x_i` for every row, and the gradient of functions of them."""
 
     mean: Float[Array, " n"]
     variance: Float[Array, " n"]
-    rows: Float[Array, "n d"]
-
-    def squared_norms(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the squared norms of the derivatives of each row's mean, and of each row's variance.
-
-        The two derivatives must live on different coordinates. Privacy rests on these numbers: they are never smaller
-        than the truth by more than rounding, squares that vanish in floating point included.
-        """
 
     def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> Any:
-        """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`; rows with zeros count nothing."""
+        """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
 
-    def push_forward(self, direction: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the derivatives of each row's mean and variance along a direction."""
+
+class ExactProjection(Protocol):
+    """The same for rows on their grid, in whole numbers (`fedvi.numerics`): what private sums are made of.
+
+    Mean and variance of a row have the same bits whatever other rows they are computed with. The gradient of a row is
+    that of the variance as it is computed here, which is rounded.
+    """
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    norms: tuple[Float[Array, " n"], Float[Array, " n"]]
+    """Of the derivatives of each row's mean, and of each row's variance, which live on different coordinates.
+
+    Privacy rests on these numbers: they are never smaller than the truth by more than rounding.
+    """
+
+    def push_forward(self, direction: Any) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
+        """Return the derivatives of each row's mean and variance along a direction, and how far off the second is.
+
+        direction: with entries of at most `weight_bits` (`snapped`).
+        """
+
+    def whole_pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"], bounds: Bounds) -> Any:
+        """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i` in whole numbers.
+
+        Every row's part is cut towards zero. `units` says what one means.
+        """
+
+    def units(self, bounds: Bounds) -> Any:
+        """Return the unit of each entry of `whole_pull_back`; rows have no influence on it."""
+
+
+ExactlyProjected = Callable[[Float[Array, "n d"], Float[Array, " n"]], ExactProjection]
+"""From rows on their grid and their lengths to their projection."""
 
 
 class Coordinates(Protocol):
@@ -102,6 +128,13 @@ class Coordinates(Protocol):
 
     def projection(self, x: Float[Array, "n d"]) -> Projection:
         """Return the distribution of `w'x` for every row of x, with its derivatives in these coordinates."""
+
+    def exact(self, feature_bound: Float[Array, ""], steepest: Any) -> ExactlyProjected:
+        """Return the projection of rows on their grid, in double precision and whole numbers, as a function of them.
+
+        What does not depend on rows is computed once, not with every block of them.
+        steepest: the largest derivative by a variance that `whole_pull_back` will be asked for.
+        """
 
     def rows_at_once(self, columns: int) -> int:
         """Return how many rows with so many columns are best projected together."""
@@ -215,16 +248,11 @@ def require_proper(q: GaussianFamily, what: str) -> None:
     raise ImproperError(f"The {what} is improper: {q!r}.")
 
 
+def extent(q: GaussianFamily) -> Float[Array, ""]:
+    """Return the largest mean, whatever its sign, or standard deviation of a proper Gaussian."""
+    return jnp.maximum(jnp.max(jnp.abs(q.mean)), jnp.max(q.std))
+
+
 def diagonal_matrix(values: Float[Array, "*batch d"]) -> Float[Array, "*batch d d"]:
     """Return the matrices with these diagonals."""
     return jnp.vectorize(jnp.diag, signature="(d)->(d,d)")(values)
-
-
-def row_sums(values: Float[Array, "n d"]) -> Float[Array, " n"]:
-    """Return the sum of every row, as a product with ones, which compilers make fast where `sum(axis=1)` is slow."""
-    return values @ jnp.ones(values.shape[1], values.dtype)
-
-
-def sum_of_squares(values: Float[Array, "n d"]) -> Float[Array, " n"]:
-    """Return the sum of squares of every row, plus the most that may have vanished in squaring."""
-    return row_sums(values**2) + values.shape[1] * jnp.finfo(values.dtype).tiny

@@ -7,7 +7,7 @@ one costs O(d): meant for tens or hundreds of parameters.
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,8 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from fedvi.errors import InputError
-from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix, sum_of_squares
+from fedvi.gaussian.factor import ExactlyProjected, GaussianFamily, diagonal_matrix
+from fedvi.numerics import Bounds, cut, power_above, row_bits, row_sums, snapped, weight_bits, whole_row_sums
 from fedvi.pytree import pytree
 
 
@@ -48,11 +49,42 @@ class CholeskyCoordinates:
 
     def rows_at_once(self, columns: int) -> int:  # noqa: ARG002 - products of matrices have their own blocks
         """Return how many rows are best projected together."""
-        return 256
+        return 64
 
     def projection(self, x: Float[Array, "n d"]) -> CholeskyProjection:
         """Return the distribution of `w'x` for every row of x, with its derivatives."""
         return CholeskyProjection(*self.moments(x), self, x)
+
+    def exact(
+        self,
+        feature_bound: Float[Array, ""],
+        steepest: Any,  # noqa: ARG002
+    ) -> ExactlyProjected:
+        """Return the projection of rows on their grid, in whole numbers; L'x has entries with as many bits as x."""
+        columns = self.mean.shape[-1]
+        cholesky, weights = (snapped(part, weight_bits(columns)) for part in (self.cholesky, self.mean))
+        longest = power_above(feature_bound * jnp.max(jnp.sum(jnp.abs(cholesky), axis=0)))
+        scales, step = jnp.diagonal(cholesky), longest * 2.0 ** -row_bits(columns)
+        most = feature_bound**2 * (columns + jnp.max(scales) ** 2) * longest**2
+
+        def project(x: Float[Array, "n d"], lengths: Float[Array, " n"]) -> ExactCholesky:
+            forms = jnp.rint((x @ cholesky) * (1 / step)) * step
+            squares = x * x
+            below = jnp.cumsum(squares[:, :0:-1], axis=1)[:, ::-1]  # sum over j > k, without subtracting
+            factors = jnp.pad(below, ((0, 0), (0, 1))) + squares * (scales**2)[None]
+            total, error = whole_row_sums(forms**2 * factors, most)
+            return ExactCholesky(
+                mean=x @ weights,
+                variance=row_sums(forms**2),
+                norms=(lengths, 2 * jnp.sqrt(total + error)),
+                rows=x,
+                forms=forms,
+                longest_form=longest,
+                scales=scales,
+                feature_bound=feature_bound,
+            )
+
+        return project  # type: ignore[return-value]  # mypy does not see that a pytree's fields are attributes
 
     def moments(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return mean and variance of `w'x` for every row of x."""
@@ -84,39 +116,62 @@ class CholeskyCoordinates:
 
 @pytree
 class CholeskyProjection:
-    """Mean and variance of `w'x_i` for every row, and their derivatives in the coordinates."""
+    """Mean and variance of `w'x_i` for every row, and the gradient in the coordinates."""
 
     mean: Float[Array, " n"]
     variance: Float[Array, " n"]
     coordinates: CholeskyCoordinates
     rows: Float[Array, "n d"]
 
-    def squared_norms(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the squared norms of the derivatives of every row's mean and variance.
-
-        With u = L'x the variance is |u|^2, its gradient 2 x_j u_k below the diagonal and 2 x_k u_k L_kk on it.
-        """
-        x, q = self.rows, self.coordinates
-        tiny = jnp.finfo(x.dtype).tiny
-        squares = x * x + tiny
-        below = jnp.cumsum(squares[:, :0:-1], axis=1)[:, ::-1]  # sum over j > k, without subtracting
-        rows = jnp.pad(below, ((0, 0), (0, 1))) + (x * jnp.exp(q.log_scales)[None]) ** 2 + tiny
-        products = jnp.sqrt((x @ q.cholesky) ** 2 + tiny) * jnp.sqrt(rows)
-        return sum_of_squares(x), 4 * sum_of_squares(products)
-
     def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> CholeskyCoordinates:
         """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
-        matters = (by_mean != 0) | (by_variance != 0)
-        rows = jnp.where(matters[:, None], self.rows, 0)  # 0 * infinity would reach the sum
-        _, pull = jax.vjp(lambda q: q.moments(rows), self.coordinates)
+        _, pull = jax.vjp(lambda q: q.moments(self.rows), self.coordinates)
         (gradient,) = pull((by_mean, by_variance))
-        sound: CholeskyCoordinates = jax.tree.map(lambda leaf: jnp.where(jnp.any(matters), leaf, 0), gradient)
-        return sound
+        pulled: CholeskyCoordinates = gradient
+        return pulled
 
-    def push_forward(self, direction: CholeskyCoordinates) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the derivatives of every row's mean and variance along a direction."""
-        _, along = jax.jvp(lambda q: q.moments(self.rows), (self.coordinates,), (direction,))
-        return along
+
+@pytree
+class ExactCholesky:
+    """The same in whole numbers. forms: u = L'x, rounded; the variance is |u|^2. scales: the diagonal of L.
+
+    The derivative of the variance is 2 x_j u_k below the diagonal of the root and 2 x_k u_k L_kk on it.
+    """
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    norms: tuple[Float[Array, " n"], Float[Array, " n"]]
+    rows: Float[Array, "n d"]
+    forms: Float[Array, "n d"]
+    longest_form: Float[Array, ""]
+    scales: Float[Array, " d"]
+    feature_bound: Float[Array, ""]
+
+    def push_forward(
+        self, direction: CholeskyCoordinates
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
+        """Return the derivatives of every row's mean and variance along a direction, and how far off the second is."""
+        below, diagonal = jnp.tril(direction.root, -1), self.scales * jnp.diagonal(direction.root)
+        most = self.feature_bound * (jnp.max(jnp.sum(jnp.abs(below), axis=0)) + jnp.max(jnp.abs(diagonal)))
+        moved = self.rows @ below + self.rows * diagonal[None]
+        along, error = whole_row_sums(self.forms * moved, self.longest_form * most)
+        return self.rows @ direction.mean, 2 * along, 2 * error
+
+    def whole_pull_back(
+        self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"], bounds: Bounds
+    ) -> CholeskyCoordinates:
+        """Return the gradient in whole `units`: one number per entry of L'x is cut, and multiplies the row."""
+        row_step = bounds.row_step(self.rows.shape[1])
+        forms = 2 * by_variance[:, None] * self.forms
+        below = (self.rows.T @ cut(forms, bounds.step / row_step)) * (1 / row_step)
+        diagonal = jnp.sum(cut(forms * self.rows * self.scales[None], bounds.step), axis=0)
+        slopes = (cut(by_mean, bounds.step / row_step) @ self.rows) * (1 / row_step)
+        return CholeskyCoordinates(slopes, jnp.tril(below, -1) + jnp.diag(diagonal))
+
+    def units(self, bounds: Bounds) -> CholeskyCoordinates:
+        """Return the unit of each entry of the gradient."""
+        columns = self.rows.shape[1]
+        return CholeskyCoordinates(jnp.full(columns, bounds.step), jnp.full((columns, columns), bounds.step))
 
 
 @pytree

@@ -8,7 +8,7 @@ All operations are elementwise, so that a batch of Gaussians is the same class w
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Any, Self
 
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
@@ -16,7 +16,8 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from fedvi.errors import InputError
-from fedvi.gaussian.factor import GaussianFamily, diagonal_matrix, row_sums
+from fedvi.gaussian.factor import ExactlyProjected, GaussianFamily, diagonal_matrix
+from fedvi.numerics import Bounds, cut, power_above, row_bits, row_sums, snapped, weight_bits, whole_row_sums
 from fedvi.pytree import pytree
 
 HIGHEST_LOG_VARIANCE = 300.0
@@ -25,7 +26,7 @@ HIGHEST_LOG_VARIANCE = 300.0
 
 @pytree
 class MeanFieldProjection:
-    """Mean and variance of `w'x_i` for every row, and their derivatives in (mean, log variance).
+    """Mean and variance of `w'x_i` for every row, and the gradient in (mean, log variance).
 
     The derivative of the mean is x; that of the variance is x^2 times the variances of w.
     """
@@ -36,20 +37,56 @@ class MeanFieldProjection:
     squares: Float[Array, "n d"]
     weight_variance: Float[Array, " d"]
 
-    def squared_norms(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the squared norms of the derivatives of every row's mean and variance, with what may have vanished."""
-        tiny = jnp.finfo(self.rows.dtype).tiny
-        least = self.rows.shape[1] * tiny
-        weights = self.weight_variance**2 + tiny  # either square may vanish where their product does not
-        return row_sums(self.squares) + least, self.squares**2 @ weights + tiny * jnp.sum(weights) + least
-
     def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> MeanFieldCoordinates:
         """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
         return MeanFieldCoordinates(by_mean @ self.rows, (by_variance @ self.squares) * self.weight_variance)
 
-    def push_forward(self, direction: MeanFieldCoordinates) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the derivatives of every row's mean and variance along a direction."""
-        return self.rows @ direction.mean, self.squares @ (self.weight_variance * direction.log_variance)
+
+@pytree
+class ExactMeanField:
+    """The same in whole numbers. squares: those of the rows, rounded to whole numbers of `square_step`.
+
+    The squares of a row stand for x^2 in its variance and in its gradient alike. The norm of the variance's derivative
+    is computed from entries rounded to whole numbers, and made longer by what that can hide.
+    """
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    norms: tuple[Float[Array, " n"], Float[Array, " n"]]
+    rows: Float[Array, "n d"]
+    squares: Float[Array, "n d"]
+    square_step: Float[Array, ""]
+    weight_variance: Float[Array, " d"]
+    feature_bound: Float[Array, ""]
+    steepest: Any
+
+    def push_forward(
+        self, direction: MeanFieldCoordinates
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
+        """Return the derivatives of every row's mean and variance along a direction, and how far off the second is."""
+        weights = self.weight_variance * direction.log_variance
+        terms = self.squares * (self.square_step * weights)[None]
+        along, error = whole_row_sums(terms, self.feature_bound**2 * jnp.max(jnp.abs(weights)))
+        return self.rows @ direction.mean, along, error
+
+    def whole_pull_back(
+        self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"], bounds: Bounds
+    ) -> MeanFieldCoordinates:
+        """Return the gradient in whole numbers of `units`: one number per row is cut, and multiplies the row."""
+        row_step, scalar_step = self._steps(bounds)
+        slopes, spreads = cut(by_mean, bounds.step / row_step), cut(by_variance, scalar_step)
+        return MeanFieldCoordinates((slopes @ self.rows) * (1 / row_step), spreads @ self.squares)
+
+    def units(self, bounds: Bounds) -> MeanFieldCoordinates:
+        """Return the unit of each entry of the gradient."""
+        _, scalar_step = self._steps(bounds)
+        return MeanFieldCoordinates(
+            jnp.full_like(self.weight_variance, bounds.step), self.weight_variance * (self.square_step * scalar_step)
+        )
+
+    def _steps(self, bounds: Bounds) -> tuple[Array, Array]:
+        columns = self.rows.shape[1]
+        return bounds.row_step(columns), bounds.scalar_step(self.steepest, columns)
 
 
 @pytree
@@ -72,6 +109,33 @@ class MeanFieldCoordinates:
         """Return the distribution of `w'x` for every row of x, with its derivatives."""
         squares, variance = x * x, jnp.exp(jnp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))
         return MeanFieldProjection(x @ self.mean, squares @ variance, x, squares, variance)
+
+    def exact(self, feature_bound: Float[Array, ""], steepest: Any) -> ExactlyProjected:
+        """Return the projection of rows on their grid, in whole numbers."""
+        columns = self.mean.shape[-1]
+        variance = jnp.exp(jnp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))
+        square_step = feature_bound**2 * 2.0 ** -row_bits(columns)
+        norm_step = power_above(feature_bound**2 * jnp.max(variance)) * 2.0 ** -row_bits(columns)
+        weights = snapped(self.mean, weight_bits(columns))
+        spreads = snapped(variance, weight_bits(columns)) * square_step
+        entries = variance * (square_step / norm_step)
+
+        def project(x: Float[Array, "n d"], lengths: Float[Array, " n"]) -> ExactMeanField:
+            squares = jnp.rint(x * x * (1 / square_step))
+            of_variance = jnp.sqrt(row_sums(jnp.rint(squares * entries[None]) ** 2)) + 0.5 * math.sqrt(columns)
+            return ExactMeanField(
+                mean=x @ weights,
+                variance=squares @ spreads,
+                norms=(lengths, of_variance * norm_step),
+                rows=x,
+                squares=squares,
+                square_step=square_step,
+                weight_variance=variance,
+                feature_bound=feature_bound,
+                steepest=steepest,
+            )
+
+        return project  # type: ignore[return-value]  # mypy does not see that a pytree's fields are attributes
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""

@@ -32,6 +32,7 @@ from fedvi.local.sampling import FullBatch, Minibatch
 from fedvi.local.solver import GradientSteps, Solver, forgetful_adam
 from fedvi.privacy.client_level import ClientLevel
 from fedvi.privacy.events import CLIENT, EXAMPLE
+from fedvi.privacy.lattice import Lattice
 from fedvi.pytree import pytree, static
 
 
@@ -57,7 +58,11 @@ class Algorithm(abc.ABC):
 
     @abc.abstractmethod
     def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
-        """Return the local problem of a client that sees q, holds `factor` and so many rows."""
+        """Return the local problem of a client that sees q, holds `factor` and declares so many rows."""
+
+    def likelihood_scale(self, public: Public, rows: Any) -> Any:  # noqa: ARG002
+        """Return the weight of the likelihood of a client that declares so many rows."""
+        return jnp.ones_like(public.rows)
 
     def change(self, factor: Any, target: Any) -> Any:
         """Return what the factor is multiplied by on its way to the target: `(target / factor)^damping`."""
@@ -81,17 +86,29 @@ class Algorithm(abc.ABC):
         """The unit of privacy that an update's event speaks about: one example of the client, or all of the client."""
         return EXAMPLE if self.client_level is None else CLIENT
 
-    def event(self, rows: int) -> Hashable:
-        """Return what one update of a client with so many rows does to them."""
+    def numbers(self, prior: GaussianFamily) -> int:
+        """Return how many numbers get noise together, in a step or in a release."""
+        return prior.size if self.client_level is None else self.unit_factor(prior).size
+
+    def event(self, prior: GaussianFamily, public_rows: int) -> Hashable:
+        """Return what one update of a client that declares so many rows does to them."""
         if self.client_level is not None:
-            return self.client_level.event()
-        return self.solver.mechanism.event(rows, self.solver.steps)
+            return self.client_level.event(self.numbers(prior))
+        return self.solver.mechanism.event(public_rows, self.solver.steps, self.numbers(prior))
+
+    def lattice(self, public: Public, public_rows: int) -> Lattice | None:
+        """Return the lattice of what is released; None if nothing is private."""
+        numbers, mechanism = self.numbers(public.prior), self.solver.mechanism
+        if self.client_level is not None:
+            return self.client_level.lattice(numbers)
+        scale = public_rows / mechanism.batch_size(public_rows) * float(self.likelihood_scale(public, public_rows))
+        return mechanism.lattice(numbers, public_rows, scale)
 
     def __post_init__(self) -> None:
         not_a_class("solver", self.solver)
         not_a_class("client_level", self.client_level)
         in_range("damping", self.damping, 0, 1, open_low=True)
-        if self.client_level is not None and self.solver.mechanism.noise_size(1) > 0:
+        if self.client_level is not None and self.solver.mechanism.private:
             raise InputError(
                 f"Expected one unit of privacy, got two: {type(self.solver.mechanism).__name__} protects examples and "
                 "client_level the whole client. Leave one out."
@@ -107,9 +124,9 @@ class PVI(Algorithm):
     repair: bool = static(default=True)
     client_level: ClientLevel | None = None
 
-    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:  # noqa: ARG002
+    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
         """Tie q' to the cavity q / t_m."""
-        return Problem(start=q, removed=factor, base=factor, likelihood_scale=jnp.ones_like(public.rows))
+        return Problem(start=q, removed=factor, base=factor, likelihood_scale=self.likelihood_scale(public, rows))
 
 
 @pytree
@@ -139,8 +156,12 @@ class GlobalVI(Algorithm):
 
     def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
         """Tie q' to the prior, and scale the likelihood to the total number of rows."""
-        scale = public.rows / rows.astype(public.rows.dtype)
+        scale = self.likelihood_scale(public, rows)
         return Problem(start=q, removed=q / public.prior, base=factor, likelihood_scale=scale)
+
+    def likelihood_scale(self, public: Public, rows: Any) -> Any:
+        """Return by how much all rows outnumber the client's."""
+        return public.rows / jnp.asarray(rows).astype(public.rows.dtype)
 
 
 @pytree
@@ -169,6 +190,5 @@ class Committee(Algorithm):
     def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:  # noqa: ARG002
         """Tie q' to the client's share of the prior, whatever the others did."""
         share = public.prior if self.prior == "same" else public.prior ** (1 / public.clients)
-        return Problem(
-            start=share, removed=share.unit(), base=factor.unit(), likelihood_scale=jnp.ones_like(public.rows)
-        )
+        scale = self.likelihood_scale(public, rows)
+        return Problem(start=share, removed=share.unit(), base=factor.unit(), likelihood_scale=scale)

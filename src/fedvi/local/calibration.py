@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from fedvi.errors import InputError
+from fedvi.gaussian import GaussianFamily
 from fedvi.local.algorithm import Algorithm
 from fedvi.privacy.budget import Budget, noise_for
 from fedvi.privacy.events import with_noise
@@ -23,7 +24,9 @@ def leaves_noise_open(algorithm: Algorithm) -> bool:
     return getattr(holder, "noise_multiplier", 0.0) is None
 
 
-def calibrated(algorithm: Algorithm, budget: Budget | None, rows: int, updates: float) -> Algorithm:
+def calibrated(
+    algorithm: Algorithm, prior: GaussianFamily, budget: Budget | None, public_rows: int, updates: float
+) -> Algorithm:
     """Return the algorithm with the least noise with which so many updates of so many rows fit the budget.
 
     budget: with a fixed delta. An algorithm whose noise is given comes back as it is.
@@ -35,7 +38,7 @@ def calibrated(algorithm: Algorithm, budget: Budget | None, rows: int, updates: 
             "The algorithm leaves its noise open (noise_multiplier=None): give a budget and a number of updates "
             "(simulate: privacy and max_updates), from which it is found, or a noise_multiplier."
         )
-    unit_noise = set_noise(algorithm, 1.0).event(rows)
+    unit_noise = set_noise(algorithm, 1.0).event(prior, public_rows)
     return set_noise(algorithm, _least_noise(unit_noise, int(max(updates, 1)), budget))
 
 

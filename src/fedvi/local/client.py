@@ -8,6 +8,7 @@ stays, and a `Release`, the one thing that may leave. The simulation and every e
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable
 from typing import Any
 
@@ -23,6 +24,8 @@ from fedvi.local.algorithm import Algorithm
 from fedvi.local.problem import Draws, Public
 from fedvi.models import Model
 from fedvi.privacy.events import NOT_PRIVATE
+from fedvi.privacy.lattice import Lattice, as_pairs
+from fedvi.privacy.randomness import Source
 from fedvi.pytree import choose, precision, pytree, static
 
 
@@ -67,29 +70,45 @@ def init_client(algorithm: Algorithm, prior: GaussianFamily) -> ClientState:
 def draw(
     algorithm: Algorithm,
     model: Model,
-    prior: GaussianFamily,
+    public: Public,
     rows: int,
-    rng: np.random.Generator,
+    public_rows: int,
+    source: Source,
     capacity: int | None = None,
 ) -> Draws:
-    """Draw all randomness of one update of a client with so many rows, as NumPy arrays.
+    """Draw all randomness of one update of a client, as NumPy arrays.
 
+    rows: that the client has; public_rows: that it declares.
     capacity: rows that a batch has room for, at least what the client's own need; clients of unequal sizes share one
     compiled update by sharing it.
     """
     solver, dtype = algorithm.solver, precision()
     mechanism, steps = solver.mechanism, solver.steps
-    room = mechanism.capacity(rows) if capacity is None else capacity
-    index, mask = mechanism.draw(rng, rows, steps, room)
-    released = 0 if algorithm.client_level is None else algorithm.unit_factor(prior).size
+    room = mechanism.capacity(public_rows) if capacity is None else capacity
+    index, mask = mechanism.draw(source, rows, public_rows, steps, room)
+    shape = (steps, *model.noise_shape(public.prior.dim))
+    normals = source.generator.standard_normal(shape) if all(shape) else np.zeros(shape)
+    lattice = _lattice(algorithm, public, public_rows)
+    in_steps, in_release = np.zeros((steps, 0), np.int64), np.zeros(0, np.int64)
+    if lattice is not None and algorithm.client_level is not None:
+        in_release = lattice.noise(source, lattice.numbers)
+    elif lattice is not None:
+        in_steps = lattice.noise(source, steps, lattice.numbers)
+    fields: dict[str, Any] = dict(
+        rows=index,
+        mask=mask,
+        scale=np.asarray(public_rows / mechanism.batch_size(public_rows), dtype),
+        grid=np.asarray(0.0 if lattice is None else lattice.grid, dtype),
+        model_noise=normals.astype(dtype),
+        privacy_noise=as_pairs(in_steps),
+        release_noise=as_pairs(in_release),
+    )
+    return Draws(**fields)
 
-    def normals(*shape: int) -> Any:
-        return rng.standard_normal(shape).astype(dtype) if all(shape) else np.zeros(shape, dtype)
 
-    scale = np.asarray(rows / mechanism.batch_size(rows), dtype)
-    model_noise = normals(steps, *model.noise_shape(prior.dim))
-    privacy_noise = normals(steps, mechanism.noise_size(prior.size))
-    return Draws(index, mask, scale, model_noise, privacy_noise, normals(released))  # type: ignore[arg-type]
+@functools.lru_cache(maxsize=65536)  # of settings, which compare by identity
+def _lattice(algorithm: Algorithm, public: Public, public_rows: int) -> Lattice | None:
+    return algorithm.lattice(public, public_rows)
 
 
 def client_step(
@@ -102,11 +121,29 @@ def client_step(
     draws: Draws,
 ) -> tuple[ClientState, Release]:
     """Make one update. Pure; an improper anchor gives a release of NaN, which every server refuses."""
-    problem = algorithm.problem(public, q, state.factor, site.size)
-    target, solver = algorithm.solver.solve(problem, state.solver, model, site, draws)
+    new, release, _ = observed_step(algorithm, model, public, q, state, site, draws)
+    return new, release
+
+
+def observed_step(
+    algorithm: Algorithm,
+    model: Model,
+    public: Public,
+    q: GaussianFamily,
+    state: ClientState,
+    site: Site,
+    draws: Draws,
+) -> tuple[ClientState, Release, Any]:
+    """Make one update, and return also all that has noise in it, before it was rounded (`as_words`): for audits.
+
+    Everything that leaves, and everything that stays, follows from that and from public numbers.
+    """
+    problem = algorithm.problem(public, q, state.factor, site.public_rows)
+    target, solver, seen = algorithm.solver.solve(problem, state.solver, model, site, draws)
     change = algorithm.change(state.factor, target)
     if algorithm.client_level is not None:
-        change = algorithm.client_level.protect(change, draws.release_noise)
+        change, seen = algorithm.client_level.protect(change, draws.release_noise, draws.grid)
+        seen = seen[None]
     factor = state.factor * change
     repairs = jnp.zeros((), jnp.int32)
     if algorithm.repair:
@@ -115,7 +152,7 @@ def client_step(
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(factor)]))
     solver = choose(finite, solver, state.solver)  # a client recovers when it is asked something sensible again
     new = ClientState(factor, solver, state.sequence + 1, state.repairs + repairs)
-    return new, Release(factor, new.sequence)
+    return new, Release(factor, new.sequence), seen
 
 
 _compiled_step = jax.jit(client_step)
@@ -138,6 +175,6 @@ def update(
 def check_request(algorithm: Algorithm, public: Public, q: GaussianFamily, state: ClientState, site: Site) -> None:
     """Raise `ImproperError` unless an update of q can be made. Looks at what is public only."""
     require_proper(q, "posterior that the client received")
-    problem = algorithm.problem(public, q, state.factor, site.size)
+    problem = algorithm.problem(public, q, state.factor, site.public_rows)
     if not bool(problem.is_proper()):
         raise ImproperError(f"The cavity of the client is improper: {problem.anchor!r}.")

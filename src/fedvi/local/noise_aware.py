@@ -84,17 +84,19 @@ class AveragedQuadratics:
         nothing = jnp.zeros_like(q.natural_mean)
         return Averages(Quadratic(nothing, nothing), nothing, jnp.zeros_like(nothing[0]), jnp.zeros((), jnp.int32))
 
-    def solve(self, problem: Problem, state: Averages, model: Model, site: Any, draws: Draws) -> tuple[Any, Averages]:
-        """Release once, average, and return the target factor and the averages."""
+    def solve(
+        self, problem: Problem, state: Averages, model: Model, site: Any, draws: Draws
+    ) -> tuple[Any, Averages, Any]:
+        """Release once, average, and return the target factor, the averages and what was seen."""
         assert isinstance(model, LinearPredictorModel)
         part = QuadraticPart(model, self.share, self.weight)
         q, nothing = problem.start.coordinates(), jax.tree.map(jnp.zeros_like, state.quadratic)
 
-        def step(total: Quadratic, k: Int[Array, ""]) -> tuple[Quadratic, None]:
-            negative = self.mechanism.gradient(part, q, batch_of_step(problem, site, draws, k), nothing)
-            return jax.tree.map(lambda so_far, sums: so_far - sums / self.steps, total, negative), None
+        def step(total: Quadratic, k: Int[Array, ""]) -> tuple[Quadratic, Any]:
+            negative, seen = self.mechanism.gradient(part, q, batch_of_step(problem, site, draws, k), nothing)
+            return jax.tree.map(lambda so_far, sums: so_far - sums / self.steps, total, negative), seen
 
-        released, _ = jax.lax.scan(step, nothing, jnp.arange(self.steps))
+        released, seen = jax.lax.scan(step, nothing, jnp.arange(self.steps))
         noise = jnp.asarray(self.mechanism.noise_std(draws.scale * problem.likelihood_scale)) ** 2 / self.steps
 
         updates = state.updates + 1
@@ -112,7 +114,7 @@ class AveragedQuadratics:
         precision = averages.quadratic.curvature * (model.curvature_bound / self.weight)
         natural_mean = averages.quadratic.slope + precision * averages.mean
         target = NoisyGaussian(natural_mean, precision, jnp.full_like(precision, averages.noise))
-        return target, averages
+        return target, averages, seen
 
     def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
         """Raise unless the model is one in which y depends on `w'x` alone, with a known bound on its curvature."""
@@ -143,9 +145,10 @@ class NoiseAwarePVI(Algorithm):
         if self.client_level is not None:
             raise InputError("Noise-aware factors know the noise of their mechanism only: leave out client_level.")
 
-    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:  # noqa: ARG002
+    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
         """Look at the rows at q; nothing is tied to a cavity."""
-        return Problem(start=q, removed=q.unit(), base=factor, likelihood_scale=jnp.ones_like(public.rows))
+        scale = self.likelihood_scale(public, rows)
+        return Problem(start=q, removed=q.unit(), base=factor, likelihood_scale=scale)
 
     def unit_factor(self, prior: GaussianFamily) -> NoisyGaussian:
         """Return the factor 1, without noise."""

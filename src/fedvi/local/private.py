@@ -16,25 +16,31 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fedvi.checks import instance, whole
-from fedvi.data import Site, Table, check_table
+from fedvi.data import Table
+from fedvi.data.clients import DEFAULT_FEATURE_BOUND
 from fedvi.errors import ChosenLate, InputError
-from fedvi.gaussian import GaussianFamily
+from fedvi.gaussian import GaussianFamily, extent, require_proper
 from fedvi.local.algorithm import Algorithm
 from fedvi.local.calibration import calibrated
 from fedvi.local.client import ClientState, Release, check_request, draw, init_client, update
 from fedvi.local.problem import Public
+from fedvi.local.rows import Rows
 from fedvi.models import Model
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE
-from fedvi.privacy.ledger import Ledger, digest
-from fedvi.privacy.randomness import secure_generator
+from fedvi.privacy.ledger import OTHER_DATA, Ledger, read
+from fedvi.privacy.overlap import Sketch
+from fedvi.privacy.randomness import System
+from fedvi.privacy.sampling import default_public_rows
 from fedvi.privacy.storage import Closing
 from fedvi.privacy.sums import BoundedSum
+from fedvi.privacy.witness import machine_key
+
+LARGEST_PREDICTOR = 1e6
+"""A posterior's means and standard deviations, times the bound of features, are no larger where rows are looked at."""
 
 
 class PrivateClient(Closing):
@@ -45,14 +51,14 @@ class PrivateClient(Closing):
     """
 
     def __init__(
-        self, site: Site, model: Model, algorithm: Algorithm, public: Public, ledger: Ledger, schema: str = ""
+        self, rows: Rows, model: Model, algorithm: Algorithm, public: Public, ledger: Ledger, schema: str = ""
     ):
-        self._schema = schema
-        self._site, self._model, self._algorithm, self._public = site, model, algorithm, public
-        self._rows = int(site.size)
-        _check_guarantee(algorithm, self._rows)
+        self._schema, self._rows = schema, rows
+        self._model, self._algorithm, self._public = model, algorithm, public
+        _check_guarantee(algorithm, public.prior, rows.public)
+        _check_backend()
         self.ledger = ledger
-        self.event: Hashable = algorithm.event(self._rows)
+        self.event: Hashable = algorithm.event(public.prior, rows.public)
         if ledger.book.unit != algorithm.unit:
             raise InputError(f"Expected a ledger for one {algorithm.unit}, got one for one {ledger.book.unit}.")
         self.state: ClientState = init_client(algorithm, public.prior)
@@ -67,17 +73,27 @@ class PrivateClient(Closing):
         public: Public,
         budget: Budget,
         *,
+        public_rows: int | None = None,
+        feature_bound: float = DEFAULT_FEATURE_BOUND,
         updates: int | None = None,
         sums: Sequence[BoundedSum] = (),
         schema: str = "",
+        purpose: str = "training",
+        sketch: Callable[[bytes], Sketch] | None = None,
         state: ClientState | None = None,
         accept: Collection[str] = (),
     ) -> PrivateClient:
         """Check the rows, open their ledger (or make it), and plan as many updates as the budget admits.
 
+        public_rows: that the client declares, once and for all. Default: two digits of the true number, rounded down,
+            which depends on the table; better is a number that you would declare with or without any one person.
+        feature_bound: features beyond this power of two are clipped to it.
         updates: how many to find the noise for, if the algorithm leaves it open.
         sums: what `release_sum` will be asked for beside updates, each once; the budget pays for all of it.
         schema: hash of the feature schema that encoded the table; every release carries it.
+        purpose: what the ledger says that updates are for.
+        sketch: from the machine's key to a sketch of the raw table (`fedvi.privacy.overlap`), to notice that the same
+            people have a ledger already; None to make one of `table`.
         state: of the client when it last worked in the same federation, to go on from there; None to begin anew.
         accept: what a person accepts in so many words; see `Ledger.open`.
         """
@@ -87,23 +103,39 @@ class PrivateClient(Closing):
         algorithm = jax.tree.map(_own, algorithm)
         if sums:
             _check_rows_are_the_unit(algorithm.unit)
-        x, y = check_table(table, model, "the client's table")
-        algorithm.solver.check(model, x, "the client's table")
-        rows, data = len(x), digest(x, y)
-        fixed = budget.fixed(rows, algorithm.unit)
-        beside = collections.Counter(part.event for part in sums)
+        exists = Path(ledger).exists()
+        rows = Rows.of(table, model, feature_bound, lambda count: declared_rows(ledger, count, public_rows))
+        algorithm.solver.check(model, np.asarray(rows.site.x), "the client's table")
+        fixed = budget.fixed(rows.public if algorithm.unit == EXAMPLE else int(public.clients))
+        beside: Mapping[Hashable, int] = collections.Counter(part.event for part in sums)
         rest = fixed.beside(beside) if beside else fixed
-        algorithm = calibrated(algorithm, rest, rows, float("inf") if updates is None else updates)
-        _check_guarantee(algorithm, rows)
-        if Path(ledger).exists():
-            opened = Ledger.open(ledger, data, schema=schema, accept=accept)
+        most = float("inf") if updates is None else updates
+        algorithm = calibrated(algorithm, public.prior, rest, rows.public, most)
+        _check_guarantee(algorithm, public.prior, rows.public)
+
+        def sketched() -> Sketch:
+            key = machine_key()
+            return Sketch.of_arrays(*rows.table, key) if sketch is None else sketch(key)
+
+        if exists:
+            changed = sketched() if OTHER_DATA in accept else None
+            opened = Ledger.open(ledger, rows.digest, schema=schema, sketch=changed, accept=accept)
         else:
-            opened = Ledger.create(ledger, fixed, data, unit=algorithm.unit, schema=schema, accept=accept)
+            opened = Ledger.create(
+                ledger,
+                fixed,
+                rows.digest,
+                unit=algorithm.unit,
+                schema=schema,
+                public_rows=rows.public,
+                sketch=sketched(),
+                accept=accept,
+            )
         try:
             _check_same(opened, fixed, algorithm.unit)
-            site = Site(jnp.asarray(x), jnp.asarray(y), jnp.int32(0), jnp.int32(rows))
-            client = cls(site, model, algorithm, public, opened, schema)
+            client = cls(rows, model, algorithm, public, opened, schema)
             client.state = client.state if state is None else state
+            client._purpose = purpose
             _plan_beside(opened, beside, client.event)
             opened.plan(client.event)
         except BaseException:
@@ -111,51 +143,90 @@ class PrivateClient(Closing):
             raise
         return client
 
+    _purpose = "training"
+
+    @property
+    def noticed(self) -> tuple[str, ...]:
+        """What the people who have the rows should know about them. It stays with them."""
+        return self._rows.noticed
+
+    @property
+    def public_rows(self) -> int:
+        """The number of rows that the client declares."""
+        return self._rows.public
+
     @property
     def remaining(self) -> int:
         """How many updates may still be made."""
         return self.ledger.remaining(self.event)
 
+    def check(self, q: GaussianFamily) -> None:
+        """Raise unless q may be looked at: it is proper, and not so wide or far away that rounding decides.
+
+        Nothing is charged, and no row is looked at.
+        """
+        require_proper(q, "posterior that the client received")
+        found = float(extent(q)) * float(self._rows.site.feature_bound)
+        if not found <= LARGEST_PREDICTOR:
+            raise InputError(
+                f"Expected a posterior whose means and standard deviations, times the bound of features, are up to "
+                f"{LARGEST_PREDICTOR:g}, got {found:.3g}: such a q says nothing about rows. Find who spoilt it."
+            )
+
     def update(self, q: GaussianFamily) -> Release:
         """Make one private update of the posterior q, or raise `BudgetClosed`."""
-        check_request(self._algorithm, self._public, q, self.state, self._site)
-        if self._algorithm.event(self._rows) != self.event:
+        self.check(q)
+        check_request(self._algorithm, self._public, q, self.state, self._rows.site)
+        if self._algorithm.event(self._public.prior, self._rows.public) != self.event:
             raise InputError("Expected the settings that the client was opened with, got others: they were changed.")
-        self.ledger.charge(self.event)
-        draws = draw(self._algorithm, self._model, self._public.prior, self._rows, secure_generator())
-        self.state, release = update(self._algorithm, self._model, self._public, q, self.state, self._site, draws)
+        self.ledger.charge(self.event, self._purpose)
+        counts = self._rows.count, self._rows.public
+        draws = draw(self._algorithm, self._model, self._public, *counts, System())
+        self.state, release = update(self._algorithm, self._model, self._public, q, self.state, self._rows.site, draws)
         return dataclasses.replace(release, event=self.event, schema=self._schema)
 
     def release_sum(
-        self, part: BoundedSum, vectors: Callable[[np.ndarray, np.ndarray], np.ndarray], purpose: str
+        self,
+        part: BoundedSum,
+        vectors: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        purpose: str,
+        *,
+        average: bool = False,
     ) -> np.ndarray:
         """Release a private sum of `vectors(x, y)`, one vector of length at most one per row, or raise `BudgetClosed`.
 
         Each vector must depend on its own row alone, also in how it is rounded: elementwise operations do, matrix
         products do not (`fedvi.local.width.rows_at`). purpose: what the ledger says that it was for.
+        average: see `BoundedSum.release`.
         """
         _check_rows_are_the_unit(self.ledger.book.unit)
         self.ledger.charge(part.event, purpose)
-        summands = np.asarray(vectors(*map(np.asarray, (self._site.x, self._site.y))), np.float64)
-        if summands.shape[0] != self._rows:
-            raise InputError(f"Expected one vector for each of {self._rows} rows, got {summands.shape[0]}.")
-        return part.release(summands, secure_generator().standard_normal((summands.shape[1],)))
-
-    def encode_anew(self, x: ArrayLike, schema: str) -> None:
-        """Go on with the same rows, in the same order, as encoded by another schema with this hash.
-
-        For private standardisation, whose schema comes from what was released: the ledger stays with the rows as they
-        were when it was made. Nothing is refused for what rows hold, which could be asked for by choosing a schema.
-        """
-        rows = np.asarray(x, np.float32)
-        if rows.shape != self._site.x.shape:
-            raise InputError(f"Expected the same rows and features, {self._site.x.shape}, got {rows.shape}.")
-        finite = jnp.asarray(np.where(np.isfinite(rows), rows, 0), self._site.x.dtype)
-        self._site, self._schema = dataclasses.replace(self._site, x=finite), schema
+        summands = np.asarray(vectors(*self._rows.table), np.float64)
+        if summands.shape != (self._rows.count, part.numbers):
+            raise InputError(f"Expected a vector of {part.numbers} numbers for each row, got shape {summands.shape}.")
+        return part.release(summands, self._rows.public, System(), average=average)
 
     def close(self) -> None:
         """Close the ledger."""
         self.ledger.close()
+
+
+def declared_rows(ledger: str | os.PathLike[str], count: int, public_rows: int | None) -> int:
+    """Return the number of rows to declare: the one that the ledger was made with, else the given, else the default."""
+    declared = read(ledger).public_rows if Path(ledger).exists() else None
+    if declared is None:
+        return default_public_rows(count) if public_rows is None else public_rows
+    if public_rows not in (None, declared):
+        raise InputError(f"Expected the number of rows that the ledger was made with, {declared}, got {public_rows}.")
+    return declared
+
+
+def _check_backend() -> None:
+    """Raise unless private sums are computed where the argument for them holds: in doubles of the processor."""
+    if jax.default_backend() != "cpu":
+        raise InputError(
+            f"Expected private updates on the CPU, got JAX's backend {jax.default_backend()!r}. Set JAX_PLATFORMS=cpu."
+        )
 
 
 def _own(setting: Any) -> Any:
@@ -179,9 +250,9 @@ def _check_rows_are_the_unit(unit: str) -> None:
         raise InputError(f"Expected a ledger that protects single rows for private sums over rows, got one {unit}.")
 
 
-def _check_guarantee(algorithm: Algorithm, rows: int) -> None:
+def _check_guarantee(algorithm: Algorithm, prior: GaussianFamily, public_rows: int) -> None:
     caveat = algorithm.solver.mechanism.caveat
-    if algorithm.event(rows) == NOT_PRIVATE or caveat:
+    if algorithm.event(prior, public_rows) == NOT_PRIVATE or caveat:
         raise InputError(
             "Expected an algorithm with a guarantee of privacy, got "
             f"{caveat or 'one that adds no noise'}. Use PoissonGaussian(...)."

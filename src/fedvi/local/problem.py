@@ -10,7 +10,7 @@ these four values (see `fedvi.local.algorithm`).
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from fedvi.gaussian import Factor, GaussianFamily
 from fedvi.pytree import pytree
@@ -18,7 +18,7 @@ from fedvi.pytree import pytree
 
 @pytree
 class Public:
-    """What everybody knows: the prior, the number of clients and the number of rows of all clients together."""
+    """What everybody knows: the prior, the number of clients and the declared rows of all clients together."""
 
     prior: GaussianFamily
     clients: Float[Array, ""]
@@ -54,15 +54,17 @@ class Draws:
     """All randomness of one update, drawn before it: what is sampled, and what noise goes in.
 
     rows, mask: row numbers of the client, and which of them count; step k uses entry `k % batches`.
-    scale: rows of the client per (expected) row of a batch.
+    scale: declared rows of the client per (expected) row of a batch. grid: of noise and what it is added to.
     model_noise: standard normals for the model's expectation, one entry per step.
-    privacy_noise: standard normals for the mechanism, one entry per step; of size 0 where nothing is private.
-    release_noise: standard normals for the release; of size 0 unless all of the client is the unit of privacy.
+    privacy_noise: whole numbers for the mechanism, one entry per step; of size 0 where nothing is private.
+    release_noise: whole numbers for the release; of size 0 unless all of the client is the unit of privacy.
+        Both are pairs of words (`fedvi.privacy.lattice.as_pairs`).
     """
 
     rows: Int[Array, "batches capacity"]
     mask: Bool[Array, "batches capacity"]
     scale: Float[Array, ""]
+    grid: Float[Array, ""]
     model_noise: Float[Array, "steps ..."]
-    privacy_noise: Float[Array, "steps n"]
-    release_noise: Float[Array, " k"]
+    privacy_noise: UInt32[Array, "steps n 2"]
+    release_noise: UInt32[Array, "k 2"]

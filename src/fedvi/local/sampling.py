@@ -4,8 +4,7 @@ These are mechanisms (`fedvi.privacy.mechanism`) that add no noise and promise n
 one static shape: rows beyond a client's own batch are masked. Sums over a batch are scaled by the public `rows /
 expected batch size`, never by what a batch happened to hold.
 
-Randomness comes from a NumPy generator. A simulation makes it from a seed; any other source of bits that speaks
-NumPy's protocol serves as well.
+Batches come from NumPy's generator of a source (`fedvi.privacy.randomness`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from jaxtyping import Array, Float
 from fedvi.checks import in_range, whole
 from fedvi.models import RowSums
 from fedvi.privacy.events import NOT_PRIVATE
-from fedvi.privacy.mechanism import Batch
+from fedvi.privacy.mechanism import Batch, Words
+from fedvi.privacy.randomness import Source
 from fedvi.privacy.sampling import AllRows, expected_batch, fixed_size
 from fedvi.pytree import pytree, static
 
@@ -32,33 +32,33 @@ C = TypeVar("C")
 class WithoutPrivacy(abc.ABC):
     """What mechanisms without privacy have in common: the plain gradient of the scaled sum over the batch."""
 
-    caveat = ""
+    private, caveat = False, ""
 
     @abc.abstractmethod
-    def batch_size(self, rows: int) -> int:
+    def batch_size(self, public_rows: int) -> int:
         """Return the number of rows in a batch."""
 
-    def capacity(self, rows: int) -> int:
+    def capacity(self, public_rows: int) -> int:
         """Return the number of rows in a batch."""
-        return self.batch_size(rows)
+        return self.batch_size(public_rows)
 
-    def noise_size(self, coordinates: int) -> int:  # noqa: ARG002
-        """None."""
-        return 0
+    def lattice(self, numbers: int, public_rows: int, scale: float) -> None:  # noqa: ARG002
+        """Return None: there is no noise."""
+        return
 
-    def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> C:
-        """Return the gradient of the negative ELBO."""
+    def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> tuple[C, Words]:
+        """Return the gradient of the negative ELBO; nothing has noise."""
         likelihood = batch.sum_over_rows(
-            lambda x, y, mask: model.gradient(q, x, y, batch.scale * mask, batch.model_noise),
-            model.rows_at_once(q, batch.x),
+            lambda some, mask: model.gradient(q, *batch.take(some)[:2], batch.scale * mask, batch.model_noise),
+            min(model.rows_at_once(q, batch.x), batch.mask.size),
         )
-        return jax.tree.map(jnp.subtract, prior_gradient, likelihood)
+        return jax.tree.map(jnp.subtract, prior_gradient, likelihood), batch.privacy_noise[:0]
 
     def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
         """Return 0."""
         return jnp.zeros_like(scale)
 
-    def event(self, rows: int, steps: int) -> Hashable:  # noqa: ARG002
+    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:  # noqa: ARG002
         """Say that nothing is private."""
         return NOT_PRIVATE
 
@@ -74,13 +74,15 @@ class Minibatch(WithoutPrivacy):
         whole("minimum", self.minimum, 1)
         in_range("fraction", self.fraction, 0, 1)
 
-    def batch_size(self, rows: int) -> int:
+    def batch_size(self, public_rows: int) -> int:
         """Return the number of rows in a batch."""
-        return expected_batch(rows, self.minimum, self.fraction)
+        return expected_batch(public_rows, self.minimum, self.fraction)
 
-    def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, source: Source, rows: int, public_rows: int, steps: int, capacity: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return one batch per step."""
-        return fixed_size(rng, rows, self.batch_size(rows), steps, capacity)
+        return fixed_size(source.generator, rows, self.batch_size(public_rows), steps, capacity)
 
 
 @pytree

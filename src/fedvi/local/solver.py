@@ -48,8 +48,8 @@ class Solver(Protocol):
     def init(self, q: GaussianFamily) -> Any:
         """Return the state of a client that has not made an update; q is any member of the family."""
 
-    def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any]:
-        """Return the target factor and the new state."""
+    def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any, Any]:
+        """Return the target factor, the new state, and what mechanisms gave beside gradients, stacked over steps."""
 
     def check(self, model: Model, x: np.ndarray, where: str) -> None:
         """Raise `InputError` if this solver cannot work with such a model or such features."""
@@ -96,23 +96,23 @@ class GradientSteps:
         """Return the optimiser's initial state."""
         return self.optimizer(self.learning_rate).init(q.coordinates())
 
-    def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any]:
-        """Take the steps, and return the target factor and the optimiser's state."""
+    def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any, Any]:
+        """Take the steps, and return the target factor, the optimiser's state and what was seen."""
         start = problem.start.coordinates()
         optimizer = self.optimizer(self.learning_rate)
 
         def prior_part(q: Any) -> Any:
             return q.kl(start) + q.expected_log(problem.removed)
 
-        def step(carry: tuple[Any, Any], k: Int[Array, ""]) -> tuple[tuple[Any, Any], None]:
+        def step(carry: tuple[Any, Any], k: Int[Array, ""]) -> tuple[tuple[Any, Any], Any]:
             q, optimizer_state = carry
             rows = batch_of_step(problem, site, draws, k)
-            gradient = self.mechanism.gradient(model, q, rows, jax.grad(prior_part)(q))
+            gradient, seen = self.mechanism.gradient(model, q, rows, jax.grad(prior_part)(q))
             updates, optimizer_state = optimizer.update(gradient, optimizer_state, q)
-            return (optax.apply_updates(q, updates), optimizer_state), None
+            return (optax.apply_updates(q, updates), optimizer_state), seen
 
-        (q, state), _ = jax.lax.scan(step, (start, state), jnp.arange(self.steps))
-        return problem.base * (q.natural() / start.natural()), state
+        (q, state), seen = jax.lax.scan(step, (start, state), jnp.arange(self.steps))
+        return problem.base * (q.natural() / start.natural()), state, seen
 
     def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
         """Raise if a feature is too large for weights to be found by steps of the size of the learning rate."""
@@ -142,15 +142,16 @@ class Exact:
         """Nothing is kept between communications."""
         return ()
 
-    def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any]:
-        """Return the exact target factor."""
+    def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any, Any]:
+        """Return the exact target factor; nothing has noise."""
         assert isinstance(model, Conjugate)
         rows = batch_of_step(problem, site, draws, 0)
         statistics = rows.sum_over_rows(
-            lambda x, y, mask: model.sufficient_statistics(x, y, rows.scale * mask), EXACT_AT_ONCE
+            lambda some, mask: model.sufficient_statistics(*rows.take(some)[:2], rows.scale * mask),
+            min(EXACT_AT_ONCE, rows.mask.size),
         )
         best = problem.anchor.best_factor(*statistics)
-        return (problem.base / problem.removed) * best, state
+        return (problem.base / problem.removed) * best, state, draws.privacy_noise
 
     def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
         """Raise unless the model is conjugate."""
@@ -168,10 +169,13 @@ def batch_of_step(problem: Problem, site: Site, draws: Draws, step: Any) -> Batc
     return Batch(
         x=site.x,
         y=site.y,
+        lengths=site.lengths,
         rows=site.offset + rows,
         mask=mask.astype(dtype),
+        feature_bound=site.feature_bound,
         scale=draws.scale * problem.likelihood_scale,
-        total=site.size.astype(dtype) * problem.likelihood_scale,
+        total=site.public_rows.astype(dtype) * problem.likelihood_scale,
+        grid=draws.grid,
         model_noise=draws.model_noise[step],
         privacy_noise=draws.privacy_noise[step],
     )

@@ -16,19 +16,24 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from fedvi.gaussian import GaussianFamily
-from fedvi.models.clipping import clipped_sum_by_row
 from fedvi.models.predictive import Predictive
+from fedvi.models.row_vectors import Part, StoredVectors, VectorsOf
+from fedvi.numerics import widen
 
 C = TypeVar("C")
 
+GRADIENT_BYTES = 16_000_000
+"""Memory for the gradients of rows that are worked on together."""
+
 
 class RowSums(Protocol):
-    """Anything with a vector per row that can be summed plainly, or with every row's vector clipped.
+    """Anything with a vector per row that can be summed plainly, or privately: for a model, gradients.
 
-    For a model the vector is a gradient in the coordinates of q; see `Model.gradient` and `Model.clipped_gradient`.
+    See `Model.gradient` and `Model.row_vectors`.
     """
 
     def rows_at_once(self, q: Any, x: Any) -> int:
@@ -37,10 +42,11 @@ class RowSums(Protocol):
     def gradient(self, q: Any, x: Any, y: Any, weights: Any, z: Any) -> Any:
         """Return the weighted sum over rows."""
 
-    def clipped_gradient(
-        self, q: Any, x: Any, y: Any, mask: Any, z: Any, clip_norm: Any, offset: Any = None, rows: int | None = None
-    ) -> Any:
-        """Return the sum over rows in double precision; one row moves it by at most clip_norm."""
+    def row_vectors(self, q: Any, z: Any, feature_bound: Any) -> VectorsOf:
+        """Return a function of rows (x, y, lengths of x) that gives their vectors, in double precision.
+
+        As a `Part`, or as a pytree of parts that are clipped apart.
+        """
 
 
 class Model(abc.ABC):
@@ -71,32 +77,32 @@ class Model(abc.ABC):
 
         return jax.grad(total)(q)
 
-    def clipped_gradient(
+    def row_vectors(
         self,
-        q: C,
-        x: Float[Array, "n ..."],
-        y: Float[Array, "n ..."],
-        mask: Float[Array, " n"],
+        q: Any,
         z: Float[Array, ...],
-        clip_norm: Float[Array, ""],
-        offset: C | None = None,
-        rows: int | None = None,
-    ) -> C:
-        """Return `sum_i mask_i clip(g_i - offset, clip_norm)` with g_i the gradient of `E_q[log p(y_i | x_i, w)]`.
+        feature_bound: Float[Array, ""],  # noqa: ARG002 - closed forms need it
+    ) -> VectorsOf:
+        """Return from rows to the gradient of each `E_q[log p(y_i | x_i, w)]`, to be clipped.
 
-        mask: 1 for rows that count and 0 for others. offset: None for zero. rows: of the whole sum, if this is only a
-        part of it. The sum is in double precision. See `fedvi.models.clipping` for what is guaranteed.
+        Here row by row, by differentiation in the precision in use; called within `double_precision`.
         """
+        dtype = jax.tree.leaves(q)[0].dtype
 
-        def of_row(row: Array, target: Array) -> C:
-            return self.gradient(q, row[None], target[None], jnp.ones_like(mask[:1]), z)
+        def of_row(row: Array, target: Array) -> Array:
+            return ravel_pytree(self.gradient(q, row[None], target[None], jnp.ones(1, dtype), z))[0]
 
-        shift = jax.tree.map(jnp.zeros_like, q) if offset is None else offset
-        return clipped_sum_by_row(of_row, x, y, mask, clip_norm, shift, mask.size if rows is None else rows)
+        def vectors(x: Array, y: Array, lengths: Array) -> Part:  # noqa: ARG001
+            with jax.enable_x64(dtype == jnp.float64):  # the model's own work stays as it is
+                gradients = jax.vmap(of_row)(x, y)
+            return Part(StoredVectors(widen(gradients), q, float(jnp.finfo(dtype).eps)))
+
+        return vectors
 
     def rows_at_once(self, q: Any, x: Float[Array, "n ..."]) -> int:  # noqa: ARG002 - closed forms know better
-        """Return how many rows of a buffer x are best worked on together."""
-        return 256
+        """Return how many rows of a buffer x are best worked on together: their gradients are in memory."""
+        size = sum(leaf.size for leaf in jax.tree.leaves(q))
+        return max(1, min(32, GRADIENT_BYTES // (8 * size)))
 
     def dim(self, x: Float[Array, "n ..."] | np.ndarray) -> int:
         """Return the number of parameters for data like x; one per column unless a model says otherwise."""
@@ -106,8 +112,15 @@ class Model(abc.ABC):
         """Return the shape of the standard normals `z` that one gradient needs; (0,) for none."""
         return (0,)
 
-    def check_rows(self, x: np.ndarray, y: np.ndarray, where: str) -> None:  # noqa: B027 - most are fine
-        """Raise `InputError` if these cannot be rows for this model; `where` names them in the message."""
+    def check_form(self, x: np.ndarray, y: np.ndarray, where: str) -> None:  # noqa: B027 - most are fine
+        """Raise `InputError` if these cannot be rows for this model, whatever they hold; `where` names them."""
+
+    def check_targets(self, y: np.ndarray, where: str) -> None:  # noqa: B027 - most are fine
+        """Raise `InputError` if some of these cannot be targets for this model; `where` names them."""
+
+    def usable(self, y: np.ndarray) -> np.ndarray:
+        """Tell for every row whether its target means anything to this model."""
+        return np.ones(len(y), bool)
 
 
 @runtime_checkable

@@ -64,7 +64,7 @@ class CustomModel(Model):
         """Return `params`, or one per column."""
         return self.params if self.params is not None else super().dim(x)
 
-    def check_rows(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
+    def check_form(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
         """Raise unless the log-likelihood of a row is one number."""
         w, *row = (jax.ShapeDtypeStruct(shape, x.dtype) for shape in ((self.dim(x),), x.shape[1:], y.shape[1:]))
         value = jax.eval_shape(self.log_likelihood, w, *row)

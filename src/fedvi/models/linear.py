@@ -36,6 +36,11 @@ class LinearRegression(LinearPredictorModel):
         """The precision of the noise, which is the curvature itself."""
         return 1 / self.noise_variance
 
+    @property
+    def steepest_variance_slope(self) -> Any:
+        """Half of the precision of the noise, at any variance."""
+        return 0.5 / self.noise_variance
+
     def value(
         self,
         mean: Float[Array, " n"],

@@ -5,7 +5,8 @@ Under a Gaussian q, eta_i is N(m_i, v_i) with (m_i, v_i) of `q.projection(x)`, s
     E_q[log p(y_i | eta_i)] = value(m_i, v_i, y_i)         a_i = d value / d m_i         b_i = d value / d v_i
 
 and the gradient in the coordinates of q is the pull-back of the pair (a, b) through the projection: two matrix-vector
-products, for any family. A gradient per example never exists, not even where each is clipped: its squared norm is
+products, for any family. A gradient per example never exists, not even where each is clipped
+(`fedvi.models.row_vectors.ProjectedVectors`): its squared norm is
 
     |g_i|^2 = a_i^2 |grad m_i|^2 + b_i^2 |grad v_i|^2
 
@@ -15,24 +16,22 @@ because m_i and v_i depend on different coordinates, and the two norms of the pr
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from fedvi.errors import InputError
+from fedvi.gaussian.factor import ExactProjection
 from fedvi.models.base import Model
-from fedvi.models.clipping import clip_weights, double_precision, widen
+from fedvi.models.row_vectors import Part, ProjectedVectors, VectorsOf
+from fedvi.numerics import widen
 
 C = TypeVar("C")
 
-LARGEST = 1e9
-"""Entries of x beyond this count as zero where gradients are clipped: their squares would overflow."""
-
-
-WIDEST = 1e8
+WIDEST = 1e4
 """Variances of the predictor beyond this count as this much where gradients are clipped."""
 
 
@@ -70,7 +69,12 @@ class LinearPredictorModel(Model):
             "largest value of -d^2 log p(y | eta) / d eta^2."
         )
 
-    def check_rows(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
+    @property
+    def steepest_variance_slope(self) -> Any:
+        """The largest derivative of `value` by the variance, where gradients are clipped; beyond, it counts as this."""
+        return 64.0
+
+    def check_form(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
         """Raise unless x is a matrix and y a vector."""
         if x.ndim != 2:
             raise InputError(f"Expected x of {where} to be a matrix, got shape {x.shape}.")
@@ -104,56 +108,32 @@ class LinearPredictorModel(Model):
         rows: int = q.rows_at_once(x.shape[1])
         return rows
 
-    def clipped_gradient(
-        self,
-        q: C,
-        x: Float[Array, "n d"],
-        y: Float[Array, " n"],
-        mask: Float[Array, " n"],
-        z: Float[Array, " s"],
-        clip_norm: Float[Array, ""],
-        offset: C | None = None,
-        rows: int | None = None,
-    ) -> C:
-        """Return the sum of clipped gradients, in closed form and double precision.
+    def row_vectors(self, q: Any, z: Float[Array, " s"], feature_bound: Float[Array, ""]) -> VectorsOf:
+        """Return from rows on their grid to their gradients, in closed form and double precision."""
+        slopes = self.exact_slopes(q, z, feature_bound)
 
-        With an offset k, `|g_i - k|^2 = |g_i|^2 + |k|^2 - 2 (a_i dm_i + b_i dv_i)`, where (dm, dv) is the derivative of
-        the projection along k.
+        def vectors(x: Array, y: Array, lengths: Array) -> Part:
+            return Part(ProjectedVectors(*slopes(x, y, lengths), x.shape[1]))
+
+        return vectors
+
+    def exact_slopes(
+        self, q: Any, z: Array, feature_bound: Array
+    ) -> Callable[[Array, Array, Array], tuple[ExactProjection, Array, Array]]:
+        """Return from rows on their grid to their projection and slopes; within `double_precision`.
+
+        Where the predictor's variance is beyond all sense, the slope by variance would be nothing but rounding: it is
+        zero.
         """
-        with double_precision():
-            projection, by_mean, by_variance = self.wide_slopes(q, x, y, z)
-            shift = widen(offset)
-            mean_norms, variance_norms = projection.squared_norms()
-            # products of norms, not of squares, of which one may vanish while the other explodes
-            squared = sizes = (by_mean * jnp.sqrt(mean_norms)) ** 2 + (by_variance * jnp.sqrt(variance_norms)) ** 2
-            if offset is not None:
-                along_mean, along_variance = projection.push_forward(shift)
-                sizes = squared + sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(shift))
-                squared = jnp.maximum(sizes - 2 * (by_mean * along_mean + by_variance * along_variance), 0)
-            total_rows = mask.size if rows is None else rows
-            weights = widen(mask) * clip_weights(squared, widen(clip_norm), sizes, total_rows)
+        coordinates, draws, bound = widen((q, z, feature_bound))
+        steepest = jnp.asarray(self.steepest_variance_slope, jnp.float64)
+        project = coordinates.exact(bound, steepest)
 
-            counted = weights > 0  # others' slopes may be infinite, and 0 * infinity would reach the sum
-            slopes = (jnp.where(counted, weights * slope, 0) for slope in (by_mean, by_variance))
-            summed: C = projection.pull_back(*slopes)
-            if offset is None:
-                return summed
-            used = jnp.sum(weights)
-            return jax.tree.map(lambda leaf, k: leaf - jnp.where(used > 0, used * k, 0), summed, shift)
+        def slopes(x: Array, y: Array, lengths: Array) -> tuple[ExactProjection, Array, Array]:
+            projection: ExactProjection = project(widen(x), widen(lengths))
+            sensible = projection.variance <= WIDEST
+            variance = jnp.where(sensible, projection.variance, WIDEST)
+            by_mean, by_variance = self.slopes(projection.mean, variance, widen(y), draws)
+            return projection, by_mean, jnp.where(sensible, jnp.clip(by_variance, -steepest, steepest), 0)
 
-    def wide_slopes(self, q: Any, x: Array, y: Array, z: Array) -> tuple[Any, Array, Array]:
-        """Return the projection of the rows, without entries that would overflow, and slopes, all in double precision.
-
-        A row's slopes are the same, to about 1e-15 of the largest term of `m'x`, whatever other rows it is computed
-        with: rounding in single precision depends on how many there are, and a sum over many would move by more than
-        one row may move it. Sites refuse a q whose means are so large that even this matters. Where the predictor's
-        variance is beyond all sense, the slope by variance would be nothing but rounding: it is zero.
-        Only within `double_precision`.
-        """
-        coordinates, features, targets, draws = widen((q, x, y, z))
-        features = jnp.where(jnp.abs(features) <= LARGEST, features, 0)  # also for NaN
-        projection = coordinates.projection(features)
-        sensible = projection.variance <= WIDEST
-        variance = jnp.where(sensible, projection.variance, WIDEST)
-        by_mean, by_variance = self.slopes(projection.mean, variance, targets, draws)
-        return projection, by_mean, jnp.where(sensible, by_variance, 0)
+        return slopes

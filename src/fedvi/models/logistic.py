@@ -47,6 +47,11 @@ class LogisticRegression(LinearPredictorModel):
         """A quarter: the largest slope of the sigmoid."""
         return 0.25
 
+    @property
+    def steepest_variance_slope(self) -> float:
+        """Twice half of the largest curvature, an eighth; averages over few draws may be far beyond that."""
+        return 0.25 if isinstance(self.expectation, GaussHermite) else 64.0
+
     def noise_shape(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002
         """Return what the chosen expectation needs."""
         return self.expectation.noise_shape()
@@ -75,7 +80,8 @@ class LogisticRegression(LinearPredictorModel):
         root = _root(variance)
         margin = (y * mean)[None] + (y * root)[None] * points[:, None]
         wrong = 0.5 - 0.5 * jnp.tanh(0.5 * margin)  # sigmoid(-margin)
-        return y * (weights @ wrong), y * ((weights * points) @ wrong) / (2 * root)
+        by_mean, by_root = (_in_order(each[:, None] * wrong) for each in (weights, weights * points))
+        return y * by_mean, y * by_root / (2 * root)
 
     def predictive(self, q: GaussianFamily, x: Float[Array, "n d"]) -> Bernoulli:
         """Return the probability of +1 for every row."""
@@ -84,14 +90,22 @@ class LogisticRegression(LinearPredictorModel):
             return Bernoulli(mean / jnp.sqrt(1 + jnp.pi * variance / 8))
         return Bernoulli(log_expected_sigmoid(mean, variance) - log_expected_sigmoid(-mean, variance))
 
-    def check_rows(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
-        """Raise unless x is a matrix and all labels are -1 or +1."""
-        super().check_rows(x, y, where)
-        wrong = np.flatnonzero((y != 1) & (y != -1))
+    def usable(self, y: np.ndarray) -> np.ndarray:
+        """Tell which labels are -1 or +1."""
+        return np.abs(y) == 1
+
+    def check_targets(self, y: np.ndarray, where: str) -> None:
+        """Raise unless all labels are -1 or +1."""
+        wrong = np.flatnonzero(~self.usable(y))
         if wrong.size == 0:
             return
         remedy = "Use 2 * y - 1." if np.all((y == 0) | (y == 1)) else "This model has two classes."
         raise InputError(f"Expected labels -1 and +1, got {y[wrong[0]]:g} in {where}, row {wrong[0]}. {remedy}")
+
+
+def _in_order(terms: Float[Array, "k n"]) -> Float[Array, " n"]:
+    """Add up along the first axis, the same way for every row: a matrix product adds some rows in another order."""
+    return jnp.sum(terms, axis=0)
 
 
 def _root(variance: Float[Array, " n"]) -> Float[Array, " n"]:

@@ -18,21 +18,21 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from fedvi.checks import one_number
-from fedvi.gaussian.factor import sum_of_squares
-from fedvi.models.clipping import clip_weights, double_precision, widen
 from fedvi.models.linear_predictor import LinearPredictorModel
+from fedvi.models.row_vectors import Part, ScaledRows, SquaredRows, VectorsOf
+from fedvi.numerics import row_bits, widen
 from fedvi.pytree import pytree
 
 
 @pytree
 class Quadratic:
-    """Sums over rows: of slopes, and of `weight` times squared features."""
+    """Sums over rows: of slopes, and of `weight` times squared features; or the `Part`s that they are made of."""
 
-    slope: Float[Array, " d"]
-    curvature: Float[Array, " d"]
+    slope: Any
+    curvature: Any
 
 
 @pytree
@@ -57,44 +57,17 @@ class QuadraticPart:
         by_mean, _ = self.model.slopes(projection.mean, projection.variance, y, z)
         return Quadratic((weights * by_mean) @ x, self.weight * (weights @ (x * x)))
 
-    def clipped_gradient(
-        self,
-        q: Any,
-        x: Array,
-        y: Array,
-        mask: Array,
-        z: Array,
-        clip_norm: Array,
-        offset: None = None,
-        rows: int | None = None,
-    ) -> Quadratic:
-        """Return the sums with every row clipped, in double precision."""
-        assert offset is None, "slope and curvature are those of the likelihood alone"
+    def row_vectors(self, q: Any, z: Array, feature_bound: Array) -> VectorsOf:
+        """Return from rows to their slopes and weighted squares, which are clipped apart."""
         one_number("share", self.share)
         one_number("weight", self.weight)
-        total_rows = mask.size if rows is None else rows
+        slopes = self.model.exact_slopes(q, z, feature_bound)
+        share, weight, bound = widen((self.share, self.weight, feature_bound))
 
-        with double_precision():
-            projection, by_mean, _ = self.model.wide_slopes(q, x, y, z)
-            share, weight, limit, counted = widen((self.share, self.weight, clip_norm, mask))
-            share = jnp.clip(share, 0, 1)  # the two parts' squared limits add up to the squared clip norm
-            mean_norms, _ = projection.squared_norms()
-            squares = projection.rows * projection.rows
-            slope = _clipped(projection.rows, by_mean, mean_norms, counted, limit * jnp.sqrt(1 - share), total_rows)
-            weights, size = jnp.full_like(counted, weight), sum_of_squares(squares)
-            curvature = _clipped(squares, weights, size, counted, limit * jnp.sqrt(share), total_rows)
-            return Quadratic(slope, curvature)
+        def vectors(x: Array, y: Array, lengths: Array) -> Quadratic:
+            _, by_mean, _ = slopes(x, y, lengths)
+            rows, step = widen(x), bound**2 * 2.0 ** -row_bits(x.shape[1])
+            squares = SquaredRows(weight, jnp.rint(rows * rows * (1 / step)), step)
+            return Quadratic(Part(ScaledRows(by_mean, rows, widen(lengths)), 1 - share), Part(squares, share))
 
-
-def _clipped(
-    vectors: Float[Array, "n d"],
-    factors: Float[Array, " n"],
-    squared_norms: Float[Array, " n"],
-    mask: Float[Array, " n"],
-    limit: Float[Array, ""],
-    total_rows: int,
-) -> Float[Array, " d"]:
-    """Return `sum_i mask_i clip(factor_i vector_i, limit)`."""
-    squared = (factors * jnp.sqrt(squared_norms)) ** 2
-    weights = mask * clip_weights(squared, limit, squared, total_rows)
-    return jnp.where(weights > 0, weights * factors, 0) @ vectors
+        return vectors

@@ -14,6 +14,12 @@ at most what was planned. If settings depend on outputs, of these only the filte
 Relation: `add or remove` one unit of privacy (default), or `substitute` one by another, which only `pld` knows here.
 The composition of events does not depend on their order: a composition is how often each event occurs.
 
+Distance from the ideal. Noise and sampled rows are made of random words, not of real numbers. A number drawn by
+`fedvi.privacy.lattice` has its probability within a factor 1 +- ETA but for a mass of TAU, and decisions of
+`fedvi.privacy.sampling` are off by about FLIP. So what is (epsilon, delta) in theory is, with x the `distance` of all
+events and T their numbers with noise, (epsilon + 2.1 x, delta (1 + 2.1 x) + (1 + e^epsilon) T TAU) in fact; also where
+later questions depend on earlier answers. All accountants add this (`_exact`).
+
 Padded batches. A batch that overflows its room is cut to a random subset. Whether at least as many of the *other* rows
 were drawn as there is room for is a coin that falls alike for both neighbours. If not, the step is the plain sampled
 Gaussian; if so (probability t), it may as well reveal everything. The hockey-stick divergence is jointly convex, so T
@@ -26,17 +32,14 @@ import contextlib
 import functools
 import logging
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from fedvi.checks import in_range, one_of
 from fedvi.errors import InputError
-from fedvi.privacy.events import NOT_PRIVATE, parts, to_json
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+from fedvi.privacy.events import NOT_PRIVATE, TAU, Event, known
 
 Composition = frozenset[tuple[Any, int]]
 """Events and how often each occurs."""
@@ -88,17 +91,37 @@ def epsilon(
         return 0.0
     if any(event == NOT_PRIVATE for event, _ in spent):
         return math.inf
-    match accountant:
-        case "pld":
-            return _pld_epsilon(spent, delta, relation)
-        case "rdp":
-            return _rdp_epsilon(spent, delta, _improved_conversion, tuple(_default_orders()))
-        case "moments":
-            return _rdp_epsilon(spent, delta, _moments_conversion, tuple(range(2, 34)))
-        case _:
-            if target is None:
-                raise InputError("Expected the budget's epsilon as target for accountant 'filter', got None.")
-            return _filter_epsilon(spent, delta, target)
+    for event, _ in spent:
+        known(event)
+    if accountant == "filter" and target is None:
+        raise InputError("Expected the budget's epsilon as target for accountant 'filter', got None.")
+
+    def ideal(left: float) -> float:
+        match accountant:
+            case "pld":
+                return _pld_epsilon(spent, left, relation)
+            case "rdp":
+                return _rdp_epsilon(spent, left, _improved_conversion, tuple(_default_orders()))
+            case "moments":
+                return _rdp_epsilon(spent, left, _moments_conversion, tuple(range(2, 34)))
+            case _:
+                return _filter_epsilon(spent, left, float(target or 0))
+
+    return _exact(ideal, spent, delta)
+
+
+def _exact(ideal: Callable[[float], float], spent: Composition, delta: float) -> float:
+    """Return epsilon with the price of the distance from real normals and ideal coins.
+
+    ideal: epsilon in theory for a given delta.
+    """
+    numbers = sum(count * event.steps * event.numbers for event, count in spent)
+    distance = 2.1 * sum(count * event.distance for event, count in spent)
+    if distance == 0:
+        return ideal(delta)
+    bound = min(ideal(delta / 2), LARGE)  # of what epsilon will be, as long as more than half of delta is left
+    left = (delta - (1 + math.exp(bound)) * numbers * TAU) / (1 + distance)
+    return ideal(left) + distance if left > delta / 2 else math.inf
 
 
 def check_delta(delta: object) -> None:
@@ -137,18 +160,15 @@ def _default_orders() -> tuple[float, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _pld_epsilon(spent: Composition, delta: float, relation: str) -> float:
-    import dp_accounting as dp
-
     left = delta - _cut(spent) - CONVOLUTION
     orders = tuple(_default_orders())
     rough = _rdp_epsilon(spent, delta, _improved_conversion, orders)
     if left <= 0:
         return rough if relation == ADD_OR_REMOVE else math.inf
-    if rough > LARGE or any(to_json(event)["noise_multiplier"] < LITTLE_NOISE for event, _ in spent):
+    if rough > LARGE or any(event.noise_multiplier < LITTLE_NOISE for event, _ in spent):
         return max(LARGE, rough) if relation == ADD_OR_REMOVE else math.inf
-    steps = [(*parts(event), count) for event, count in spent]
-    if all(isinstance(step, dp.GaussianDpEvent) for step, _, _ in steps):
-        information = sum(each * count / step.noise_multiplier**2 for step, each, count in steps)
+    if all(event.sampling_rate == 1 for event, _ in spent):
+        information = sum(count * event.mu**2 for event, count in spent)
         return _gaussian_epsilon(math.sqrt(information) * (2 if relation == SUBSTITUTE else 1), left)
     distributions = [_pld(event, relation, count) for event, count in spent]
     total = functools.reduce(lambda first, second: first.compose(second), distributions)
@@ -175,31 +195,24 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def _pld_of_step(step: DpEvent, relation: str) -> Any:
+def _pld_of_step(noise_multiplier: float, sampling_rate: float, relation: str) -> Any:
     import dp_accounting as dp
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     neighbours = dp.NeighboringRelation
-    chosen = neighbours.REPLACE_ONE if relation == SUBSTITUTE else neighbours.ADD_OR_REMOVE_ONE
-    plain = _without_cutting(step)
     return pld.from_gaussian_mechanism(
-        plain.event.noise_multiplier, sampling_prob=plain.sampling_probability, neighboring_relation=chosen
-    )
-
-
-def _pld(event: Hashable, relation: str, count: int) -> Any:
-    """Return the privacy loss distribution of `count` updates."""
-    import dp_accounting as dp
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    step, steps = parts(event)
-    if not isinstance(step, dp.GaussianDpEvent):
-        return _pld_of_step(step, relation).self_compose(steps * count)
-    neighbours = dp.NeighboringRelation
-    return pld.from_gaussian_mechanism(  # n Gaussians are one with less noise
-        step.noise_multiplier / math.sqrt(steps * count),
+        noise_multiplier,
+        sampling_prob=sampling_rate,
         neighboring_relation=neighbours.REPLACE_ONE if relation == SUBSTITUTE else neighbours.ADD_OR_REMOVE_ONE,
     )
+
+
+def _pld(event: Event, relation: str, count: int) -> Any:
+    """Return the privacy loss distribution of `count` updates."""
+    times = event.steps * count
+    if event.sampling_rate == 1:  # n Gaussians are one with less noise
+        return _pld_of_step(event.noise_multiplier / math.sqrt(times), 1.0, relation)
+    return _pld_of_step(event.noise_multiplier, event.sampling_rate, relation).self_compose(times)
 
 
 # Rényi differential privacy
@@ -231,19 +244,21 @@ def _divergences(spent: Composition, orders: tuple[float, ...]) -> np.ndarray:
     """Return the Rényi divergence of all events together, as if no batch were ever cut."""
     total = np.zeros(len(orders))
     for event, count in spent:
-        step, steps = parts(event)
-        total += count * steps * _rdp_of_step(step, orders)
+        total += count * event.steps * _rdp_of_step(event.noise_multiplier, event.sampling_rate, orders)
     return total
 
 
 @functools.lru_cache(maxsize=256)
-def _rdp_of_step(step: DpEvent, orders: tuple[float, ...]) -> np.ndarray:
+def _rdp_of_step(noise_multiplier: float, sampling_rate: float, orders: tuple[float, ...]) -> np.ndarray:
     import dp_accounting as dp
 
+    step: Any = dp.GaussianDpEvent(noise_multiplier)
+    if sampling_rate < 1:
+        step = dp.PoissonSampledDpEvent(sampling_rate, step)
     accountant = dp.rdp.RdpAccountant(orders, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     with _without_warnings():  # orders that do not converge are left out, which is all that it warns of
-        accountant.compose(_without_cutting(step))
-    found = np.asarray(accountant._rdp)  # dp-accounting has no public way to read it
+        accountant.compose(step)
+    found = np.asarray(accountant.rdp)
     return np.where(np.isnan(found), np.inf, found)
 
 
@@ -261,25 +276,17 @@ def _without_warnings() -> Iterator[None]:
 # Cut batches
 
 
-def _without_cutting(step: DpEvent) -> DpEvent:
-    """Return the same step with room for every batch."""
-    import dp_accounting as dp
-
-    if isinstance(step, dp.TruncatedSubsampledGaussianDpEvent):
-        return dp.PoissonSampledDpEvent(step.sampling_probability, dp.GaussianDpEvent(step.noise_multiplier))
-    return step
-
-
 def _cut(spent: Composition) -> float:
     """Return the delta that cutting costs: the probability that any batch had no room for one row more."""
-    return sum(count * parts(event)[1] * _cut_probability(parts(event)[0]) for event, count in spent)
+    return sum(
+        count * event.steps * _cut_probability(event.rows, event.sampling_rate, event.capacity)
+        for event, count in spent
+        if event.capacity
+    )
 
 
 @functools.lru_cache(maxsize=256)
-def _cut_probability(step: DpEvent) -> float:
-    import dp_accounting as dp
+def _cut_probability(rows: int, sampling_rate: float, capacity: int) -> float:
     from scipy.stats import binom
 
-    if not isinstance(step, dp.TruncatedSubsampledGaussianDpEvent):
-        return 0.0
-    return float(binom.sf(step.truncated_batch_size - 1, step.dataset_size - 1, step.sampling_probability))
+    return float(binom.sf(capacity - 1, rows - 1, sampling_rate))

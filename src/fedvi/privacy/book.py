@@ -7,9 +7,10 @@ file can write all of it anew. It is there to notice accidents.
 
 | kind      | body                                                                                  |
 |-----------|---------------------------------------------------------------------------------------|
-| `opened`  | identity of the ledger, budget, unit of privacy, fingerprint and schema of the data   |
+| `opened`  | identity of the ledger, budget, unit of privacy, declared number of rows, fingerprint |
+|           | and schema of the data                                                                |
 | `plan`    | an event and how often it may happen; `anew` if plans made before were given up       |
-| `charge`  | an event that is about to happen                                                      |
+| `charge`  | an event that is about to happen, or `times` of them, planned `for` another ledger    |
 | `word`    | something that a person accepted in so many words: other data, a move, a rollback     |
 """
 
@@ -55,13 +56,14 @@ def link(previous: str, number: int, time: str, kind: str, body: dict[str, Any])
 class Book:
     """A ledger's entries, checked, and what they add up to.
 
-    planned, charged: how often each event may happen, and did.
+    planned, charged: how often each event may happen, and did. by_purpose: the latter by what it was for.
     """
 
     where: str
     entries: list[Entry] = dataclasses.field(default_factory=list)
     planned: dict[Any, int] = dataclasses.field(default_factory=dict)
     charged: dict[Any, int] = dataclasses.field(default_factory=dict)
+    by_purpose: dict[str, dict[Any, int]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, entries: Iterable[Entry], where: str) -> Book:
@@ -88,8 +90,9 @@ class Book:
                     self.planned = dict(self.charged)
                 self.planned[event] = self.planned.get(event, 0) + entry.body["updates"]
             if entry.kind == CHARGE:
-                event = events.from_json(entry.body["event"])
-                self.charged[event] = self.charged.get(event, 0) + 1
+                event, times = events.from_json(entry.body["event"]), entry.body.get("times", 1)
+                for counts in (self.charged, self.by_purpose.setdefault(str(entry.body.get("purpose", "")), {})):
+                    counts[event] = counts.get(event, 0) + times
         except (KeyError, TypeError, InputError) as error:
             raise LedgerDamaged(f"Ledger {self.where} cannot be understood: {error}.") from error
         self.entries.append(entry)
@@ -113,6 +116,17 @@ class Book:
     def unit(self) -> str:
         """The unit of privacy."""
         return self.opened(self.entries[0].body)[1]
+
+    @property
+    def public_rows(self) -> int | None:
+        """How many rows were declared when the ledger was made; None for ledgers of earlier versions."""
+        declared = self.entries[0].body.get("public_rows")
+        return None if declared is None else int(declared)
+
+    @property
+    def older(self) -> tuple[str, ...]:
+        """The ledgers of the same people, which pay for everything too."""
+        return tuple(path for entry in self.words for path in entry.body.get("older", ()))
 
     @property
     def head(self) -> Entry:
@@ -157,5 +171,8 @@ class Book:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What people accepted that makes the account incomplete."""
-        return tuple(entry.body["caveat"] for entry in self.words if "caveat" in entry.body)
+        """What makes the account incomplete: what people accepted, and releases whose noise was not on a lattice."""
+        said = tuple(entry.body["caveat"] for entry in self.words if "caveat" in entry.body)
+        old = sum(count for event, count in self.charged.items() if event.numbers == 0)
+        leaky = f"{old} releases were made by an earlier version, whose noise did not hide rows (SECURITY.md)"
+        return (*said, leaky) if old else said

@@ -9,33 +9,68 @@ the accountant itself, and noise is rounded up.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
+import warnings
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from fedvi.checks import one_of, positive, whole
-from fedvi.errors import InputError
+from fedvi.errors import FewUnits, InputError
 from fedvi.privacy import accounting
 from fedvi.privacy.accounting import ACCOUNTANTS, SUBSTITUTE, Composition, check_delta, composition
-from fedvi.privacy.events import EXAMPLE, LEAST_NOISE, MOST_NOISE, NOT_PRIVATE, poisson_gaussian
+from fedvi.privacy.events import LEAST_NOISE, MOST_NOISE, NOT_PRIVATE, poisson_gaussian
 
-AUTO = "auto"
+AUTO, PAPER = "auto", "paper"
+
+FEW = 100
+"""Units of privacy below which a promise is worth little: who is told so decides."""
 
 MOST_UPDATES = 1_000_000
 """No budget admits more updates than this, however large it is."""
+
+
+def default_delta(units: int) -> float:
+    """Return min(1e-5, 1 / (10 n)) for n units of privacy: rows of a client, or clients.
+
+    Publishing each row with probability delta would be (0, delta)-private, and expose n delta rows: a tenth at most.
+
+    >>> default_delta(3907), default_delta(1_000_000)
+    (1e-05, 1e-07)
+    """
+    whole("units of privacy", units, 1)
+    return min(1e-5, 1 / (10 * units))
+
+
+def paper_delta(units: int) -> float:
+    """Return 10^floor(log10(1/N)), the rule of the DP-PVI paper, under which up to one row might be exposed."""
+    whole("units of privacy", units, 2)
+    return float(10.0 ** -len(str(units - 1)))
+
+
+def warn_if_few(units: int, what: str = "rows") -> None:
+    """Warn if there are so few units of privacy that a promise is worth little."""
+    if units < FEW:
+        warnings.warn(
+            f"Only {units} {what}: the promise holds, but with so few the result is mostly noise, and who knows all "
+            "others knows much already.",
+            FewUnits,
+            stacklevel=3,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
     """What a client is willing to spend: (epsilon, delta), and who does the accounting.
 
-    delta: `auto` for the paper's rule 10^floor(log10(1/N)) with N the number of rows.
+    delta: `auto` for `default_delta`, `paper` for the DP-PVI paper's rule 10^floor(log10(1/N)); N is the public number
+        of units of privacy: a client's rows, or all clients.
     accountant: `pld` (default), `rdp`, `moments`, or `filter` if settings may depend on what was released.
 
-    >>> Budget(0.5).delta_for(rows=3907)
-    0.0001
+    >>> Budget(0.5).delta_for(3907), Budget(0.5, "paper").delta_for(3907)
+    (1e-05, 0.0001)
     """
 
     epsilon: float
@@ -46,22 +81,22 @@ class Budget:
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
         one_of("accountant", self.accountant, ACCOUNTANTS)
-        if self.delta != AUTO:
+        if isinstance(self.delta, str):
+            one_of("delta", self.delta, (AUTO, PAPER))
+        else:
             check_delta(self.delta)
 
-    def delta_for(self, rows: int, unit: str = EXAMPLE) -> float:
-        """Return the delta for a client with so many rows."""
-        if self.delta != AUTO:
-            return float(self.delta)
-        if unit != EXAMPLE:
-            raise InputError("Expected a number for delta, got 'auto', which is made for examples and not for clients.")
-        if rows < 2:
-            raise InputError(f"Expected a number for delta of a client with {rows} rows, got 'auto'.")
-        return float(10.0 ** -len(str(rows - 1)))
+    def delta_for(self, units: int) -> float:
+        """Return the delta for so many units of privacy, a public number."""
+        if self.delta == AUTO:
+            return default_delta(units)
+        if self.delta == PAPER:
+            return paper_delta(units)
+        return float(self.delta)
 
-    def fixed(self, rows: int, unit: str = EXAMPLE) -> Budget:
+    def fixed(self, units: int) -> Budget:
         """Return the same budget with delta as a number."""
-        return dataclasses.replace(self, delta=self.delta_for(rows, unit))
+        return dataclasses.replace(self, delta=self.delta_for(units))
 
     def beside(self, events: Mapping[Any, int]) -> Budget:
         """Return the same budget, of which these events take their part: what is left is for updates."""
@@ -103,8 +138,8 @@ class SharedBudget(Budget):
 
 
 def _spent(budget: Budget, events: Composition) -> float:
-    if budget.delta == AUTO:
-        raise InputError("Expected a number for delta here, got 'auto'. Use budget.fixed(rows).")
+    if isinstance(budget.delta, str):
+        raise InputError(f"Expected a number for delta here, got {budget.delta!r}. Use budget.fixed(rows).")
     paid = composition(budget.all_of(dict(events)))
     return accounting.epsilon(paid, float(budget.delta), budget.accountant, target=budget.epsilon)
 
@@ -152,8 +187,9 @@ def noise_for(event_with: Callable[[float], Hashable], updates: int, budget: Bud
         return budget.spent({event_with(noise): updates})
 
     too_little, enough, guess, slope = LEAST_NOISE, MOST_NOISE, 4.0, -1.0
-    if budget.accountant == "pld":  # Rényi DP is fast, and not far off
-        guess = 0.9 * noise_for(event_with, updates, dataclasses.replace(budget, accountant="rdp"))
+    if budget.accountant == "pld":  # Rényi DP is fast, and not far off, where it can reach such an epsilon at all
+        with contextlib.suppress(InputError):
+            guess = 0.9 * noise_for(event_with, updates, dataclasses.replace(budget, accountant="rdp"))
     last: tuple[float, float] | None = None
     while enough / too_little > 1.0004 and too_little < MOST_NOISE:
         value = cost(guess)
@@ -208,10 +244,12 @@ def calibrate(
     updates: int | None = None,
     noise_multiplier: float | None = None,
     accountant: str = "pld",
+    numbers: int = 1000,
 ) -> Plan:
     """Find the one of epsilon, updates and noise_multiplier that is not given.
 
     steps: private sums per update, each over rows drawn independently with probability sampling_rate (1: all rows).
+    numbers: with noise in each sum, for the price of drawing them from random words; two per weight, often.
 
     >>> calibrate(epsilon=0.5, delta=1e-4, sampling_rate=0.02, noise_multiplier=5.0, steps=25).updates
     69
@@ -227,7 +265,7 @@ def calibrate(
     budget = None if epsilon is None else Budget(epsilon, delta, accountant)
 
     def event_with(noise: float) -> Hashable:
-        return poisson_gaussian(noise, sampling_rate, steps)
+        return poisson_gaussian(noise, sampling_rate, steps, numbers)
 
     if noise_multiplier is None and budget and updates:
         noise_multiplier = noise_for(event_with, updates, budget)

@@ -1,6 +1,6 @@
 """Client-level privacy: the unit of privacy is everything that a client holds.
 
-    released change = clip(change, C) + C noise_multiplier N(0, I)
+    released change = clip(change, C) + C noise_multiplier N(0, I)          on a lattice (`fedvi.privacy.lattice`)
 
 The change is that of the client's factor in natural parameters, after damping, all of them as one vector. Neighbours:
 the client takes part with its data, or it takes part without and sends noise alone. Its presence moves a release by at
@@ -19,9 +19,13 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from fedvi.checks import in_range, one_number, positive
-from fedvi.models.clipping import clip_weights, double_precision, narrow, widen
+from fedvi.checks import in_range, one_number
+from fedvi.models.row_vectors import Part, StoredVectors
+from fedvi.numerics import Bounds, double_precision, narrow, widen
+from fedvi.privacy.clipping import clipped_sums, in_units
 from fedvi.privacy.events import MOST_NOISE, gaussian, noise_given
+from fedvi.privacy.lattice import Lattice, as_words, released
+from fedvi.privacy.mechanism import LEAST_CLIP, Words
 from fedvi.pytree import pytree
 
 F = TypeVar("F")
@@ -42,24 +46,32 @@ class ClientLevel:
     def __post_init__(self) -> None:
         if self.noise_multiplier is not None:
             in_range("noise_multiplier", self.noise_multiplier, 0, MOST_NOISE, open_low=True)
-        positive("clip_norm", self.clip_norm)
+        in_range("clip_norm", self.clip_norm, LEAST_CLIP)
 
-    def protect(self, change: F, noise: Float[Array, " k"]) -> F:
-        """Return the clipped change with its noise; a change that is not finite counts as none."""
+    def lattice(self, numbers: int) -> Lattice:
+        """Return the lattice of a change of so many numbers."""
+        return Lattice.of(float(self.clip_norm), float(noise_given(self.noise_multiplier)), numbers, 1)
+
+    def protect(self, change: F, noise: Words, grid: Float[Array, ""]) -> tuple[F, Words]:
+        """Return the clipped change with its noise, and the same before it was rounded to the precision in use.
+
+        A change that is not finite counts as none.
+        """
         one_number("clip_norm", self.clip_norm)
         one_number("noise_multiplier", self.noise_multiplier)
         with double_precision():
             flat, unravel = ravel_pytree(widen(change))
-            squared = jnp.sum(flat**2)
-            size, limit, normals = widen((noise_given(self.noise_multiplier), self.clip_norm, noise))
-            weight = clip_weights(squared, limit, squared, 1)
-            clipped = jnp.where(weight > 0, weight * flat, 0)
-            noisy: F = narrow(unravel(clipped + size * limit * normals), change)
-        return jax.tree.map(_symmetric, noisy)
+            bounds = Bounds(widen(self.clip_norm), jnp.ones_like(flat[0]), 1)
+            part = Part(StoredVectors(flat[None], flat))
+            summed = in_units(clipped_sums(part, jnp.ones(1), bounds), part, bounds)
+            noisy = released(summed, noise, grid)
+            rounded: F = narrow(unravel(noisy), change)
+            seen = as_words(noisy)
+        return jax.tree.map(_symmetric, rounded), seen
 
-    def event(self) -> Hashable:
-        """Return what one release did to the client."""
-        return gaussian(self.noise_multiplier)
+    def event(self, numbers: int) -> Hashable:
+        """Return what one release of so many numbers did to the client."""
+        return gaussian(self.noise_multiplier, 1, numbers)
 
 
 def _symmetric(leaf: Array) -> Array:

@@ -33,6 +33,7 @@ from fedvi.privacy import events, storage, witness
 from fedvi.privacy.book import CHARGE, OPENED, PLAN, WORD, Book, Entry
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import CLIENT, EXAMPLE
+from fedvi.privacy.overlap import Overlap, Sketch
 from fedvi.privacy.statement import Spent
 
 SCHEMA = """
@@ -44,8 +45,9 @@ CREATE TRIGGER never_changed BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 
 CREATE TRIGGER never_deleted BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;
 """
 
-OTHER_DATA, MOVED, ROLLED_BACK, SECOND_LEDGER = "other data", "moved", "rolled back", "second ledger"
-WORDS = (OTHER_DATA, MOVED, ROLLED_BACK, SECOND_LEDGER)
+OTHER_DATA, MOVED, ROLLED_BACK = "other data", "moved", "rolled back"
+SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER = "same people", "other people", "second ledger"
+WORDS = (OTHER_DATA, MOVED, ROLLED_BACK, SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER)
 """What a person may accept in so many words."""
 
 
@@ -74,23 +76,23 @@ class Ledger(storage.Closing):
         *,
         unit: str = EXAMPLE,
         schema: str = "",
+        public_rows: int | None = None,
+        sketch: Sketch | None = None,
         accept: Collection[str] = (),
     ) -> Ledger:
         """Make the ledger of a data set.
 
         data: `digest(x, y)` of its rows. schema: hash of the feature schema that they were encoded by, if any.
-        accept: `second ledger` if the data has a ledger already. The two do not know of each other's spending.
+        public_rows: the number of rows that is declared for ever. sketch: of the rows, to notice older ledgers.
+        accept: one of these, if some of the rows have a ledger already: `same people`, whose older ledgers then pay for
+            everything that is planned here too; `other people`, a person's word that the rows only look alike; `second
+            ledger`, if the older one is lost: its spending is not counted, and no statement is a guarantee.
         """
         path, accepted = Path(path), _accepted(accept)
         one_of("unit", unit, (EXAMPLE, CLIENT))
         _check_budget(budget)
         with witness.creating():
-            others = witness.ledgers_of(data)
-            if others and SECOND_LEDGER not in accepted:
-                raise OtherData(
-                    f"This data has a ledger already: {', '.join(others)}. Open that one; if it is lost, restore it. "
-                    f"To start another, which knows nothing of what was spent, accept {SECOND_LEDGER!r}."
-                )
+            words = _about_others(witness.related(data, sketch or _NO_SKETCH), accepted)
             salt, identity = secrets.token_hex(32), secrets.token_hex(16)
             unfinished = path.with_name(f"{path.name}.unfinished")
             unfinished.unlink(missing_ok=True)  # of a process that was killed
@@ -104,7 +106,9 @@ class Ledger(storage.Closing):
                 raise
             ledger = cls(unfinished, connection, Book(str(path)), seen)
             try:
-                ledger._begin(identity, salt, data, unit, budget, schema, second=bool(others))
+                ledger._begin(identity, salt, data, unit, budget, schema, public_rows, words)
+                if sketch is not None:
+                    seen.remember(sketch)
                 ledger._take_place(path)
             except BaseException:
                 ledger._connection.close()
@@ -126,11 +130,19 @@ class Ledger(storage.Closing):
         self._witness.see(self._book.head)
 
     def _begin(
-        self, identity: str, salt: str, data: str, unit: str, budget: Budget, schema: str, *, second: bool
+        self,
+        identity: str,
+        salt: str,
+        data: str,
+        unit: str,
+        budget: Budget,
+        schema: str,
+        public_rows: int | None,
+        words: list[dict[str, Any]],
     ) -> None:
         print_of_data = witness.fingerprint(salt, data)
         self._witness.belongs_to(print_of_data)
-        opening = {
+        opening: dict[str, Any] = {
             "ledger": identity,
             "salt": salt,
             "fingerprint": print_of_data,
@@ -138,15 +150,24 @@ class Ledger(storage.Closing):
             "schema": schema,
             "budget": {"epsilon": budget.epsilon, "delta": budget.delta, "accountant": budget.accountant},
         }
-        caveat = "the data had a ledger before this one, whose spending is not counted here"
-        word = [(WORD, {"accepted": SECOND_LEDGER, "caveat": caveat})] if second else []
-        self._write((OPENED, opening), *word)
+        if public_rows is not None:
+            opening |= {"public_rows": public_rows}
+        self._write((OPENED, opening), *((WORD, word) for word in words))
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], data: str, *, schema: str = "", accept: Collection[str] = ()) -> Ledger:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        data: str,
+        *,
+        schema: str = "",
+        sketch: Sketch | None = None,
+        accept: Collection[str] = (),
+    ) -> Ledger:
         """Open the ledger of a data set.
 
         data: `digest(x, y)` of its rows. schema: hash of the feature schema that they were encoded by, if any.
+        sketch: of the rows. If these changed, older ledgers of the same people are noticed as in `create`.
         accept: what a person accepts in so many words, each of which is recorded: `other data` if the data changed,
         `moved` if the ledger comes from another machine, `rolled back` if an older copy took its place.
         """
@@ -162,6 +183,7 @@ class Ledger(storage.Closing):
                 if OTHER_DATA not in accepted:
                     raise OtherData(_other_data(path, book, schema))
                 words.append({"accepted": OTHER_DATA, "fingerprint": print_of_data, "schema": schema})
+                words += _about_others(witness.related(data, sketch or _NO_SKETCH, opening["ledger"]), accepted)
             seen = witness.Witness.open(opening["ledger"], path, book.head)
             if seen is None:
                 if MOVED not in accepted:
@@ -187,6 +209,8 @@ class Ledger(storage.Closing):
                 ledger._append(*((WORD, word) for word in words))
             seen.see(book.head)
             seen.belongs_to(print_of_data)
+            if sketch is not None:
+                seen.remember(sketch)
             return ledger
         except BaseException:
             connection.close()
@@ -241,8 +265,23 @@ class Ledger(storage.Closing):
             raise BudgetClosed(self._closed(event, max(wanted, 1), already))
         said = {"independent": True} if anew and independent else {}
         body = {"event": events.to_json(event), "updates": wanted, "purpose": purpose, "anew": anew, **said}
+        for path in self._book.older:
+            with _of_same_people(Path(path)) as older:
+                older._pay_for(self._book.entries[0].body["ledger"], event, wanted, purpose)
         self._append((PLAN, body))
         return self.remaining(event)
+
+    def _pay_for(self, other: str, event: Hashable, updates: int, purpose: str) -> None:
+        """Pay for all that a newer ledger of the same people plans, at once; a second time it is paid already."""
+        charge = {"event": events.to_json(event), "purpose": purpose, "times": updates, "for": other}
+        if any(entry.kind == CHARGE and entry.body == charge for entry in self._book.entries):
+            return
+        if updates > self._book.budget.most_updates(event, self._book.planned):
+            raise BudgetClosed(
+                f"Of {self._path}, a ledger of the same people: " + self._closed(event, updates, self._book.planned)
+            )
+        plan = {"event": charge["event"], "updates": updates, "purpose": purpose, "anew": False, "independent": True}
+        self._append((PLAN, plan), (CHARGE, charge))
 
     def charge(self, event: Hashable, purpose: str = "training") -> int:
         """Pay for one use of a planned event, durably, and return the entry's number; or raise `BudgetClosed`."""
@@ -297,6 +336,48 @@ class Ledger(storage.Closing):
             if os.stat(self._path).st_ino == self._file:
                 return
         raise LedgerError(f"Ledger {self._path} was moved, replaced or deleted while it was open. Restore it.")
+
+
+_NO_SKETCH = Sketch.of([])
+
+
+def _about_others(related: dict[str, Overlap], accepted: set[str]) -> list[dict[str, Any]]:
+    """Return what is recorded about older ledgers of some of the same rows, or raise `OtherData` to have it said."""
+    if not related:
+        return []
+    found = ", ".join(f"{path} ({about.share:.0%} of the rows)" for path, about in related.items())
+    said = [word for word in (SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER) if word in accepted]
+    if len(said) != 1:
+        raise OtherData(
+            f"Some of this data has a ledger already: {found}. Open that one, if it is the same data. If it is about "
+            f"the same people, accept {SAME_PEOPLE!r}: the older ledger pays for everything too. If other people only look "
+            f"alike, accept {OTHER_PEOPLE!r}. If the older ledger is lost, restore it, or accept {SECOND_LEDGER!r}."
+        )
+    word: dict[str, Any] = {"accepted": said[0], "overlap": found}
+    if said[0] == SAME_PEOPLE:
+        word["older"] = list(related)
+    if said[0] == SECOND_LEDGER:
+        word["caveat"] = "the data had a ledger before this one, whose spending is not counted here"
+    return [word]
+
+
+@contextlib.contextmanager
+def _of_same_people(path: Path) -> Iterator[Ledger]:
+    """Open an older ledger to pay from it, without its rows."""
+    if not path.is_file():
+        raise OtherData(f"The older ledger of the same people, {path}, is not there. Restore it.")
+    connection = storage.lock(path)
+    try:
+        book = _read(connection, path)
+        seen = witness.Witness.open(book.entries[0].body["ledger"], path, book.head)
+    except BaseException:
+        connection.close()
+        raise
+    if seen is None or seen.saw_more_than(book) is not None:
+        connection.close()
+        raise LedgerRolledBack(f"Ledger {path} is not the newest copy, or not of this machine. Restore it.")
+    with Ledger(path, connection, book, seen) as ledger:
+        yield ledger
 
 
 def read(path: str | os.PathLike[str]) -> Book:

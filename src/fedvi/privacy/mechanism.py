@@ -5,11 +5,12 @@
 One object binds sampling, clipping, noise and event, so that the code and its accounting cannot disagree: the noise is
 scaled by the same C that the rows were clipped to, and the event names the same sampling that `draw` does.
 
-Unit of privacy: one row of one client. Neighbouring data sets: one has one row more than the other. The number of rows
-is public: it sets the sampling rate, and sums are scaled by it, never by what a batch happened to hold. An empty batch
-still gets noise. Everything after the sum is post-processing.
+Unit of privacy: one row of one client. Neighbouring data sets: one has one row more than the other, and for both the
+same number of rows is declared. That number is public: it sets the sampling rate, and sums are scaled by it, never by
+the true number or by what a batch happened to hold. An empty batch still gets noise. Sum and noise are whole numbers on
+one public grid (`fedvi.privacy.lattice`). Everything after the sum is post-processing.
 
-Nothing here is random: rows and standard normals are drawn before (`draw`) and handed in.
+Nothing here is random: rows and whole-number noise are drawn before (`draw`) and handed in.
 """
 
 from __future__ import annotations
@@ -22,54 +23,73 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt32
 
 from fedvi.checks import in_range, one_number, one_of, whole
 from fedvi.models import RowSums
-from fedvi.models.clipping import double_precision, narrow, widen
+from fedvi.numerics import Bounds, double_precision, narrow, widen
+from fedvi.privacy.clipping import clipped_sums, in_units, usable_offset
 from fedvi.privacy.events import MOST_NOISE, gaussian, noise_given, padded_poisson_gaussian, poisson_gaussian
-from fedvi.privacy.sampling import AllRows, expected_batch, padded, poisson_capacity, poisson_sample
+from fedvi.privacy.lattice import Lattice, as_words, released
+from fedvi.privacy.randomness import Source
+from fedvi.privacy.sampling import (
+    AllRows,
+    all_rows,
+    expected_batch,
+    most_rows,
+    padded,
+    poisson_capacity,
+    poisson_sample,
+)
 from fedvi.pytree import pytree, static
 
 C = TypeVar("C")
 S = TypeVar("S")
+Words = UInt32[Array, "k 2"]
 
-LEAST_CLIP = 1e-30
-"""Squares of smaller clip norms would vanish."""
+LEAST_CLIP = 1e-20
+"""The grid of smaller clip norms would vanish in single precision."""
 
 
 @pytree
 class Batch:
     """What one step of one update gets: which rows, and what noise.
 
-    x, y: a buffer of rows. rows: those of the batch, by number. mask: 1 for rows that count, 0 for padding.
+    x, y, lengths: a buffer of rows. rows: those of the batch, by number. mask: 1 for rows that count, 0 for padding.
+    feature_bound: of entries of x, if they are on their grid (`fedvi.numerics`); public.
     scale: weight of the likelihood of each row of a batch; public.
     total: `scale` times the expected number of rows in a batch; public.
-    model_noise, privacy_noise: standard normals.
+    grid: of sum and noise; public.
+    model_noise: standard normals. privacy_noise: whole numbers, as pairs of words.
     """
 
     x: Float[Array, "buffer ..."]
     y: Float[Array, "buffer ..."]
+    lengths: Float[Array, " buffer"]
     rows: Int[Array, " capacity"]
     mask: Float[Array, " capacity"]
+    feature_bound: Float[Array, ""]
     scale: Float[Array, ""]
     total: Float[Array, ""]
+    grid: Float[Array, ""]
     model_noise: Float[Array, ...]
-    privacy_noise: Float[Array, " n"]
+    privacy_noise: UInt32[Array, "n 2"]
 
-    def sum_over_rows(self, part: Callable[[Array, Array, Array], S], at_once: int) -> S:
-        """Return the sum of `part(x, y, mask)` over the batch, so many rows at once.
+    def take(self, rows: Any) -> tuple[Array, Array, Array]:
+        """Return x, y and lengths of some rows, by number."""
+        x, y, lengths = (part.at[rows].get(mode="promise_in_bounds") for part in (self.x, self.y, self.lengths))
+        return x, y, lengths
+
+    def sum_over_rows(self, part: Callable[[Array, Array], S], at_once: int) -> S:
+        """Return the sum of `part(rows, mask)` over the batch, always so many rows, by number, at once.
 
         Padding behind the last row that counts is never looked at: a batch costs what it holds, not its room.
         """
-        at_once = min(at_once, self.mask.size)
         missing = (0, -self.mask.size % at_once)
         rows, mask = jnp.pad(self.rows, missing, mode="edge"), jnp.pad(self.mask, missing)  # no other client's rows
 
         def some(k: Any) -> S:
-            number, counts = (jax.lax.dynamic_slice_in_dim(array, k * at_once, at_once) for array in (rows, mask))
-            x, y = (array.at[number].get(mode="promise_in_bounds") for array in (self.x, self.y))
-            return part(x, y, counts)
+            return part(*(jax.lax.dynamic_slice_in_dim(array, k * at_once, at_once) for array in (rows, mask)))
 
         def add(k: Array, total: S) -> S:
             return jax.tree.map(jnp.add, total, some(k))
@@ -84,32 +104,39 @@ class Batch:
 class Mechanism(Protocol):
     """Draws the rows of each step and turns them into a gradient; a private one adds noise and says what it cost."""
 
-    def batch_size(self, rows: int) -> int:
-        """Return the (expected) number of rows in a batch of a client with so many rows."""
+    @property
+    def private(self) -> bool:
+        """Whether there is noise; rows are then put on their grid before anything looks at them."""
 
-    def capacity(self, rows: int) -> int:
+    def batch_size(self, public_rows: int) -> int:
+        """Return the (expected) number of rows in a batch of a client that declares so many rows."""
+
+    def capacity(self, public_rows: int) -> int:
         """Return the number of rows that a batch needs room for."""
 
-    def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, source: Source, rows: int, public_rows: int, steps: int, capacity: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return row numbers and mask, each of shape (batches, capacity).
 
         Step k uses batch `k % batches`, so that a batch that is the same in every step is stored once.
         """
 
-    def noise_size(self, coordinates: int) -> int:
-        """Return how many standard normals a step needs in which q has so many coordinates."""
+    def lattice(self, numbers: int, public_rows: int, scale: float) -> Lattice | None:
+        """Return the lattice of the sums of so many numbers, with a weight of rows `scale`; None for no noise."""
 
-    def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> C:
-        """Return the gradient of the local negative ELBO in the coordinates q.
+    def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> tuple[C, Words]:
+        """Return the gradient of the local negative ELBO in the coordinates q, and what an adversary sees at most.
 
         prior_gradient: that of its part without data; has the structure of the model's sums.
+        The second is what has noise, before it is rounded: for audits, which tell whether all else follows from it.
         """
 
     def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
         """Return the standard deviation of the noise in each entry of `gradient`, for a batch with this scale."""
 
-    def event(self, rows: int, steps: int) -> Hashable:
-        """Return what so many steps did to so many rows: a dp-accounting event, or `NOT_PRIVATE`."""
+    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:
+        """Return what so many steps, each with so many numbers, do to rows: an `Event`, or `NOT_PRIVATE`."""
 
     @property
     def caveat(self) -> str:
@@ -128,7 +155,7 @@ class GaussianMechanism(abc.ABC):
     noise_multiplier: float | Float[Array, ""] | None
     clip_norm: float | Float[Array, ""]
     clips: str
-    caveat = ""
+    private, caveat = True, ""
 
     def __post_init__(self) -> None:
         if self.noise_multiplier is not None:
@@ -137,42 +164,52 @@ class GaussianMechanism(abc.ABC):
         one_of("clips", self.clips, ("likelihood", "loss"))
 
     @abc.abstractmethod
-    def batch_size(self, rows: int) -> int:
+    def batch_size(self, public_rows: int) -> int:
         """Return the (expected) number of rows in a batch."""
 
-    def noise_size(self, coordinates: int) -> int:
-        """One per coordinate of q."""
-        return coordinates
+    def lattice(self, numbers: int, public_rows: int, scale: float) -> Lattice:
+        """Return the lattice of the sums."""
+        clip_norm = float(self.clip_norm) / (1.0 if self.clips == "likelihood" else scale)
+        return Lattice.of(clip_norm, float(noise_given(self.noise_multiplier)), numbers, most_rows(public_rows))
 
     def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
         """Return the standard deviation of the noise in each entry of `gradient`."""
         return noise_given(self.noise_multiplier) * self.clip_norm * (scale if self.clips == "likelihood" else 1.0)
 
-    def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> C:
-        """Return the private gradient of the negative ELBO."""
+    def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> tuple[C, Words]:
+        """Return the private gradient of the negative ELBO, and the noisy sum in it."""
         if self.clips == "likelihood":
-            noisy = self.noisy_sum(model, q, batch, jnp.asarray(self.clip_norm, batch.scale.dtype), None)
-            return jax.tree.map(lambda prior, likelihood: prior - batch.scale * likelihood, prior_gradient, noisy)
+            noisy, seen = self.noisy_sum(model, q, batch, jnp.asarray(self.clip_norm, batch.scale.dtype), None)
+            return jax.tree.map(lambda prior, sums: prior - batch.scale * sums, prior_gradient, noisy), seen
         # clip(scale (g - k), C) = scale clip(g - k, C / scale), with the share k = KL' / (L scale) of one row
         share = jax.tree.map(lambda leaf: leaf / batch.total, prior_gradient)
-        noisy = self.noisy_sum(model, q, batch, self.clip_norm / batch.scale, share)
-        return jax.tree.map(lambda leaf: -batch.scale * leaf, noisy)
+        noisy, seen = self.noisy_sum(model, q, batch, self.clip_norm / batch.scale, share)
+        return jax.tree.map(lambda leaf: -batch.scale * leaf, noisy), seen
 
-    def noisy_sum(self, model: RowSums, q: Any, batch: Batch, clip_norm: Float[Array, ""], offset: Any) -> Any:
-        """Return the sum of clipped gradients with its noise: the only place where rows and noise meet.
+    def noisy_sum(
+        self, model: RowSums, q: Any, batch: Batch, clip_norm: Float[Array, ""], offset: Any
+    ) -> tuple[Any, Words]:
+        """Return the sum of clipped vectors with its noise, rounded to the precision in use, and as it was before.
 
-        One row more or less moves the sum by at most clip_norm; the noise is `noise_multiplier` times that.
+        One row more or less moves the sum by at most clip_norm. The noise was drawn for that, on the same grid.
         """
         one_number("clip_norm", self.clip_norm)
         one_number("noise_multiplier", self.noise_multiplier)
-
-        def clipped(x: Array, y: Array, mask: Array) -> Any:
-            return model.clipped_gradient(q, x, y, mask, batch.model_noise, clip_norm, offset, batch.mask.size)
-
+        at_once = model.rows_at_once(q, batch.x)
         with double_precision():
-            flat, unravel = ravel_pytree(batch.sum_over_rows(clipped, model.rows_at_once(q, batch.x)))
-            size, noise = widen((noise_given(self.noise_multiplier), batch.privacy_noise))
-            return narrow(unravel(flat + size * widen(clip_norm) * noise), q)
+            bounds = Bounds(widen(clip_norm), widen(batch.feature_bound), batch.mask.size)
+            shift = None if offset is None else usable_offset(widen(offset), bounds)
+
+            vectors = model.row_vectors(q, batch.model_noise, batch.feature_bound)
+
+            def clipped(rows: Array, mask: Array) -> Any:
+                return clipped_sums(vectors(*batch.take(rows)), widen(mask), bounds, shift)
+
+            sums = batch.sum_over_rows(clipped, at_once)
+            anybody = vectors(*batch.take(jnp.zeros(at_once, int)))  # for the units, which are public
+            flat, unravel = ravel_pytree(in_units(sums, anybody, bounds, shift))
+            noisy = released(flat, batch.privacy_noise, batch.grid)
+            return narrow(unravel(noisy), q), as_words(noisy)
 
 
 @pytree
@@ -201,34 +238,39 @@ class PoissonGaussian(GaussianMechanism):
         in_range("fraction", self.fraction, 0, 1)
         in_range("overflow", self.overflow, 0, 1)
 
-    def batch_size(self, rows: int) -> int:
+    def batch_size(self, public_rows: int) -> int:
         """Return the expected number of rows in a batch."""
-        return expected_batch(rows, self.minimum, self.fraction)
+        return expected_batch(public_rows, self.minimum, self.fraction)
 
-    def sampling_rate(self, rows: int) -> float:
+    def sampling_rate(self, public_rows: int) -> float:
         """Return the probability with which each row is in a batch."""
-        return self.batch_size(rows) / rows
+        return self.batch_size(public_rows) / public_rows
 
-    def capacity(self, rows: int) -> int:
+    def capacity(self, public_rows: int) -> int:
         """Return the number of rows that a batch has room for."""
-        return poisson_capacity(rows, self.sampling_rate(rows), self.overflow)
+        return poisson_capacity(most_rows(public_rows), self.sampling_rate(public_rows), self.overflow)
 
-    def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, source: Source, rows: int, public_rows: int, steps: int, capacity: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return one batch per step; of a batch beyond the client's own capacity, a random subset."""
-        sizes, row = poisson_sample(rng, rows, self.sampling_rate(rows), steps)
-        room = self.capacity(rows)
+        rate, room = self.sampling_rate(public_rows), self.capacity(public_rows)
+        if rate == 1:
+            return all_rows(rows, capacity)
+        sizes, row = poisson_sample(source, rows, rate, steps)
         for long in np.flatnonzero(sizes > room):
             start = int(np.sum(sizes[:long]))
-            surplus = rng.permutation(np.arange(start, start + sizes[long]))[room:]
+            surplus = start + source.permutation(int(sizes[long]))[room:]
             sizes[long], row = room, np.delete(row, surplus)
         return padded(sizes, row, capacity)
 
-    def event(self, rows: int, steps: int) -> Hashable:
-        """Return the event of `steps` batches; of two neighbouring data sets the larger may have one row more."""
-        noise, rate, room = self.noise_multiplier, self.sampling_rate(rows), self.capacity(rows)
-        if room >= rows:
-            return poisson_gaussian(noise, rate, steps)
-        return padded_poisson_gaussian(noise, rate, rows + 1, room, steps)
+    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:
+        """Return the event of `steps` batches out of at most so many rows as may be there."""
+        noise, rate, most = self.noise_multiplier, self.sampling_rate(public_rows), most_rows(public_rows)
+        room = self.capacity(public_rows)
+        if room >= most:
+            return poisson_gaussian(noise, rate, steps, numbers, most)
+        return padded_poisson_gaussian(noise, rate, most, room, steps, numbers)
 
 
 @pytree
@@ -242,6 +284,6 @@ class FullBatchGaussian(AllRows, GaussianMechanism):
     clip_norm: float | Float[Array, ""] = 1.5
     clips: str = static(default="likelihood")
 
-    def event(self, rows: int, steps: int) -> Hashable:  # noqa: ARG002 - the same for any number of rows
+    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:  # noqa: ARG002 - the same for all
         """Return the event of `steps` sums over all rows."""
-        return gaussian(self.noise_multiplier, steps)
+        return gaussian(self.noise_multiplier, steps, numbers)

@@ -19,6 +19,7 @@ from fedvi.checks import in_range, whole
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import noise_given, poisson_gaussian
 from fedvi.privacy.mechanism import GaussianMechanism
+from fedvi.privacy.randomness import Source
 from fedvi.privacy.sampling import expected_batch, fixed_size
 from fedvi.pytree import pytree, static
 
@@ -51,21 +52,23 @@ class FixedSizeGaussian(GaussianMechanism):
         whole("minimum", self.minimum, 1)
         in_range("fraction", self.fraction, 0, 1)
 
-    def batch_size(self, rows: int) -> int:
+    def batch_size(self, public_rows: int) -> int:
         """Return the number of rows in a batch."""
-        return expected_batch(rows, self.minimum, self.fraction)
+        return expected_batch(public_rows, self.minimum, self.fraction)
 
-    def capacity(self, rows: int) -> int:
+    def capacity(self, public_rows: int) -> int:
         """Return the number of rows in a batch."""
-        return self.batch_size(rows)
+        return self.batch_size(public_rows)
 
-    def draw(self, rng: np.random.Generator, rows: int, steps: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, source: Source, rows: int, public_rows: int, steps: int, capacity: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return one batch per step."""
-        return fixed_size(rng, rows, self.batch_size(rows), steps, capacity)
+        return fixed_size(source.generator, rows, self.batch_size(public_rows), steps, capacity)
 
-    def event(self, rows: int, steps: int) -> Hashable:
+    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:
         """Return the event that the paper claims."""
-        return poisson_gaussian(self.noise_multiplier, self.batch_size(rows) / rows, steps)
+        return poisson_gaussian(self.noise_multiplier, self.batch_size(public_rows) / public_rows, steps, numbers)
 
     def proven_epsilon(self, rows: int, steps: int, delta: float) -> float:
         """Return what is proven for the batches as they are drawn: without replacement, one row exchanged for another.

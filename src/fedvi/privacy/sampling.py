@@ -1,6 +1,10 @@
 """Drawing rows: which rows are in the batch of each step, as row numbers and mask of one static shape.
 
 Padding repeats a row that was drawn, and is masked.
+
+Public number of rows. A site declares a number of rows; the true one never leaves it. Batch sizes, rates and scales
+follow from the declared number, and room for rows from `most_rows`, a tenth more. Two neighbouring tables for which the
+same number is declared are treated alike in everything but their rows.
 """
 
 from __future__ import annotations
@@ -10,27 +14,48 @@ import math
 
 import numpy as np
 
+from fedvi.privacy.randomness import Source
+
+PIECE = 4.0
+"""Gaps are drawn in pieces that a coin survives with probability exp(-PIECE) or more."""
+
 
 def expected_batch(rows: int, minimum: int, fraction: float) -> int:
     """Return the batch size `max(minimum, ceil(fraction rows))`, or all rows if there are fewer."""
     return min(rows, max(minimum, math.ceil(fraction * rows)))
 
 
+def default_public_rows(rows: int) -> int:
+    """Return the number of rows that a site declares unless it says another: two digits of it, rounded down.
+
+    >>> default_public_rows(3907), default_public_rows(99)
+    (3900, 99)
+    """
+    unit = 10 ** max(0, len(str(rows)) - 2)
+    return rows // unit * unit
+
+
+def most_rows(public_rows: int) -> int:
+    """Return the most rows that a table may have for which so many are declared: a tenth more."""
+    return -(-11 * public_rows // 10)
+
+
 class AllRows:
     """Sampling that takes every row in every step."""
 
-    def batch_size(self, rows: int) -> int:
+    def batch_size(self, public_rows: int) -> int:
         """Return the number of rows."""
-        return rows
+        return public_rows
 
-    def capacity(self, rows: int) -> int:
-        """Return the number of rows."""
-        return rows
+    def capacity(self, public_rows: int) -> int:
+        """Return the most rows that there may be."""
+        return most_rows(public_rows)
 
     def draw(
         self,
-        rng: np.random.Generator,  # noqa: ARG002 - nothing is random here
+        source: Source,  # noqa: ARG002 - nothing is random here
         rows: int,
+        public_rows: int,  # noqa: ARG002
         steps: int,  # noqa: ARG002
         capacity: int,
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -44,18 +69,26 @@ def all_rows(rows: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
     return np.where(index < rows, index, 0).astype(np.int32), index < rows
 
 
-def poisson_sample(rng: np.random.Generator, rows: int, rate: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def poisson_sample(source: Source, rows: int, rate: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw each row in each step independently with probability `rate`.
 
     Returns how many rows each step drew, and their numbers, step by step. All steps together are one long series of
-    coin flips; the gaps between heads are geometric, and only those are drawn.
+    coin flips. The gaps between heads are geometric, and only those are drawn, by inversion of a uniform number u with
+    64 bits: `1 + floor(log u / log(1 - rate))`. Gaps beyond `longest` are drawn piece by piece, so that u is never so
+    small that its digits run out. Given all coins before it, a coin has its probability of tails within a factor of
+    1 +- FLIP, and of heads within 1 +- FLIP / rate.
     """
-    flips = rows * steps
+    flips, log_tails = rows * steps, math.log1p(-rate)
+    longest = max(1, int(PIECE / -log_tails))
     heads, last = [np.zeros(0, np.int64)], -1
     while last < flips:
-        expected = (flips - last) * rate
-        heads.append(last + np.cumsum(rng.geometric(rate, int(expected + 4 * math.sqrt(expected) + 16))))
-        last = int(heads[-1][-1])
+        expected = 1.03 * (flips - last) * rate
+        uniform = source.uniform(int(expected + 4 * math.sqrt(expected) + 16))
+        gaps = 1 + np.floor(np.log(uniform) * (1 / log_tails)).astype(np.int64)
+        beyond = gaps > longest
+        places = last + np.cumsum(np.where(beyond, longest, gaps))
+        heads.append(places[~beyond])
+        last = int(places[-1])
     drawn = np.concatenate(heads)
     starts = np.arange(steps + 1) * rows
     ends = np.searchsorted(drawn, starts)
@@ -74,7 +107,8 @@ def padded(sizes: np.ndarray, row: np.ndarray, capacity: int) -> tuple[np.ndarra
 def fixed_size(
     rng: np.random.Generator, rows: int, size: int, steps: int, capacity: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return one batch per step of `size` rows without replacement."""
+    """Return one batch per step of `size` rows without replacement, or of all rows if there are fewer."""
+    size = min(size, rows)
     batches = np.empty((steps, capacity), np.int32)
     for batch in batches:
         batch[:size] = rng.choice(rows, size, replace=False, shuffle=False)
@@ -86,9 +120,9 @@ def fixed_size(
 
 @functools.lru_cache(maxsize=4096)
 def poisson_capacity(rows: int, rate: float, overflow: float) -> int:
-    """Return the least size that a batch of rows + 1 rows exceeds with at most probability `overflow`, or all rows."""
+    """Return the least size that a batch out of so many rows exceeds with at most probability `overflow`, or all."""
     from scipy.stats import binom  # takes longer to import than all of fedvi
 
     if rate == 1 or overflow == 0:
         return rows
-    return max(1, min(rows, int(binom.isf(overflow, rows + 1, rate))))
+    return max(1, min(rows, int(binom.isf(overflow, rows, rate))))

@@ -6,6 +6,9 @@ entry its number and chain are written to a small file in the user's state direc
 back. A second copy of a ledger cannot be open at the same time, because both have the same witness.
 
 What a witness cannot notice: ledger and witness both being set back, such as by restoring a whole machine.
+
+A witness also keeps a sketch of the ledger's rows (`fedvi.privacy.overlap`), to notice when another ledger is made for
+the same people.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ import contextlib
 import hashlib
 import hmac
 import os
+import secrets
 import sqlite3
 from pathlib import Path
 
 from fedvi.errors import LedgerError
 from fedvi.privacy import storage
 from fedvi.privacy.book import Book, Entry
+from fedvi.privacy.overlap import Overlap, Sketch
 
 SCHEMA = """
 CREATE TABLE ledger (path TEXT NOT NULL, salt TEXT NOT NULL);
@@ -39,6 +44,22 @@ def state_directory() -> Path:
 def fingerprint(salt: str, digest: str) -> str:
     """Return the fingerprint of data with this digest, keyed: nobody can test a guess of the data against it."""
     return hmac.new(bytes.fromhex(salt), digest.encode(), hashlib.sha256).hexdigest()
+
+
+def machine_key() -> bytes:
+    """Return the random key of this machine, by which rows are hashed; it is made when it is first asked for."""
+    path = state_directory() / "rows.key"
+    _make_directory(path.parent)
+    with storage.Lock(path.with_suffix(".lock"), str(path), wait=10.0):
+        if not path.exists():
+            unfinished = path.with_suffix(".unfinished")
+            unfinished.unlink(missing_ok=True)
+            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(32))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+        return path.read_bytes()
 
 
 class Witness(storage.Closing):
@@ -99,6 +120,13 @@ class Witness(storage.Closing):
         with storage.explained(self.path):
             self._connection.execute("INSERT OR IGNORE INTO data VALUES (?)", (fingerprint,))
 
+    def remember(self, sketch: Sketch) -> None:
+        """Remember what the rows look like, in place of what was remembered before."""
+        with storage.explained(self.path):
+            self._connection.execute("CREATE TABLE IF NOT EXISTS sketch (data BLOB NOT NULL)")
+            self._connection.execute("DELETE FROM sketch")
+            self._connection.execute("INSERT INTO sketch VALUES (?)", (sketch.to_bytes(),))
+
     def close(self) -> None:
         """Unlock."""
         self._connection.close()
@@ -156,20 +184,29 @@ def creating() -> storage.Lock:
     return storage.Lock(directory / "creating.lock", str(directory), wait=10.0)
 
 
-def ledgers_of(digest: str) -> list[str]:
-    """Return the paths of ledgers that were made here for data with this digest, and of witnesses that say nothing."""
-    found = []
+def related(digest: str, sketch: Sketch, but: str = "") -> dict[str, Overlap]:
+    """Return the ledgers that were made here for some of the same rows, by path, and what they have in common.
+
+    digest: of the rows, which finds the same rows where a sketch tells nothing. but: identity of a ledger to leave out.
+    A witness that cannot be read might be that of such a ledger.
+    """
+    found = {}
     for path in sorted(_path("").parent.glob("*.witness")):
-        if not _has_seen_anything(path):
+        if not _has_seen_anything(path) or path.stem == but:
             continue
         try:
             with contextlib.closing(storage.look(path)) as connection:
                 ledger, salt = connection.execute("SELECT path, salt FROM ledger").fetchone()
                 prints = [row[0] for row in connection.execute("SELECT fingerprint FROM data")]
+                there = connection.execute("SELECT name FROM sqlite_master WHERE name = 'sketch'").fetchone()
+                kept = connection.execute("SELECT data FROM sketch").fetchone() if there else None
+            overlap = sketch.overlap(Sketch.from_bytes(kept[0])) if kept else Overlap(0.0, 0, 0)
             if any(hmac.compare_digest(fingerprint(salt, digest), known) for known in prints):
-                found.append(str(ledger))
+                found[str(ledger)] = Overlap(1.0, overlap.rows, overlap.parts)
+            elif overlap.is_noticed:
+                found[str(ledger)] = overlap
         except (LedgerError, sqlite3.Error, TypeError, ValueError):
-            found.append(f"maybe that of the damaged witness {path}")
+            found[f"maybe that of the damaged witness {path}"] = Overlap(0.0, 0, 0)
     return found
 
 

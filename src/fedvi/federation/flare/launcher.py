@@ -36,7 +36,6 @@ SITE_MODULES = [
     "fedvi.federation.work",
     "dp_accounting.pld.pld_privacy_accountant",
     "dp_accounting.rdp.rdp_privacy_accountant",
-    "randomgen",
     "safetensors.numpy",
 ]
 COORDINATOR_MODULES = [

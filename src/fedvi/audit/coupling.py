@@ -1,0 +1,106 @@
+"""The coupling audit: exact, and the backbone of the others.
+
+Run a table with noise Z, and its neighbour with noise Z + K - K', where K and K' are what the two add to their noise.
+All bytes that leave and all bytes that stay must then be equal, update after update. That shows that rows reach a
+release through K + Z alone: everything else follows from public numbers. |K - K'| on the same run is the sensitivity of
+the code, with everything that rounding does to it.
+
+K is not asked for: it is what is seen, less the noise. Code that does something else to its noise than to add it (makes
+it smaller, cuts it, leaves it out) needs a larger shift than |K - K'|, or none works at all. Noise is chosen by the
+auditor, so that rare values are tried too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from fedvi.audit.subject import Subject, everybody, noise_of, with_noise, without_canary
+from fedvi.data import Site
+from fedvi.gaussian import GaussianFamily
+from fedvi.local import ClientState, Draws, Release
+
+UPDATES = 3
+"""Updates in a row that are compared."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Coupled:
+    """What a coupled run showed.
+
+    longest: the longest shift of noise that was needed in a step, in units of the grid.
+    same: whether all bytes were then equal. whole: whether all that was seen lay on the grid.
+    """
+
+    longest: float
+    same: bool
+    whole: bool
+
+
+def couple(
+    subject: Subject,
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    q: GaussianFamily | None = None,
+    noise: Callable[[np.ndarray], np.ndarray] = lambda drawn: drawn,
+) -> Coupled:
+    """Run a table and its neighbour, which lacks the first row, with coupled noise.
+
+    noise: from the noise as it was drawn to the noise that is used.
+    """
+    here = subject.site(x, y)
+    there = here if subject.whole_client else subject.site(x[1:], y[1:])
+    states: tuple[ClientState, ClientState] = (subject.state, subject.state)
+    now = subject.q if q is None else q
+    longest, same, whole = 0.0, True, True
+    for _ in range(UPDATES):
+        own = subject.draw() if subject.whole_client else everybody(subject.draw(), len(x))
+        own = with_noise(own, noise(noise_of(own)))
+        new, release, seen = subject.update(here, own, states[0], now)
+        other = own if subject.whole_client else without_canary(own)
+        matched, shift, grid_too = _match(subject, there, other, states[1], now, seen)
+        longest = max(longest, float(np.max(np.linalg.norm(shift, axis=-1))))
+        same &= _same(subject, (new, release), matched)
+        whole &= grid_too and bool(np.all(seen / subject.lattice.grid % 1 == 0))
+        states = (new, matched[0])
+        now = release.factor.posterior(subject.prior)
+        if not (same and bool(now.is_proper())):
+            break
+    return Coupled(longest, same, whole)
+
+
+def _match(
+    subject: Subject, site: Site, draws: Draws, state: ClientState, q: GaussianFamily, wanted: np.ndarray
+) -> tuple[tuple[ClientState, Release], np.ndarray, bool]:
+    """Find the noise with which the neighbour shows the same, step after step; return what it then releases.
+
+    A step looks at a q that depends on the steps before it, so that one more step is right after every round.
+    """
+    first = noise = noise_of(draws)
+    present = not subject.whole_client
+    new, release, seen = subject.update(site, draws, state, q, present=present)
+    for _ in range(noise.shape[-2] + 2):
+        if np.array_equal(seen, wanted):
+            break
+        with np.errstate(invalid="ignore", over="ignore"):
+            gap = np.nan_to_num((wanted - seen) / subject.lattice.grid, posinf=2.0**52, neginf=-(2.0**52))
+        noise = noise + np.rint(np.clip(gap, -(2.0**52), 2.0**52)).astype(np.int64)
+        new, release, seen = subject.update(site, with_noise(draws, noise), state, q, present=present)
+    return (new, release), (noise - first).astype(float), bool(np.all(seen / subject.lattice.grid % 1 == 0))
+
+
+def _same(subject: Subject, one: tuple[ClientState, Release], other: tuple[ClientState, Release]) -> bool:
+    """Compare releases and states. What a client keeps is not protected where all of it is one unit of privacy."""
+    if subject.whole_client:
+        one, other = (_leaving(pair) for pair in (one, other))
+    leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in leaves)
+
+
+def _leaving(pair: tuple[ClientState, Release]) -> tuple[ClientState, Release]:
+    state, release = pair
+    return dataclasses.replace(state, solver=()), release

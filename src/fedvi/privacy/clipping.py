@@ -1,0 +1,92 @@
+"""The one place where rows are clipped and summed: `sum_i clip(v_i - offset, C)` with `clip(v, C) = v min(1, C / |v|)`.
+
+**Sensitivity.** Adding or removing one row moves the sum by at most C in Euclidean norm, whatever the row holds and
+whatever q is: a row whose vector is not finite counts as zero. Rounding is part of this.
+
+- A row's vector, its norm and its weight depend on that row alone, and on public numbers, to the last bit
+  (`fedvi.models.row_vectors`).
+- Every weighted vector is cut towards zero to whole numbers of public units. Their sum is exact in double precision:
+  the same bits in any order and any blocks. One row more moves it by exactly that row's whole numbers.
+- Rows are clipped to C / (1 + ROUNDING), which pays for the rounding of a row's own weight and norm, and for that of
+  the product of sum and unit at the end: 2^-53 of at most `rows` C. `fedvi.privacy.lattice` refuses so many rows and
+  coordinates that this would not do.
+- For own models, whose gradients are computed in single precision, a row's vector may depend on the other rows by
+  rounding. `8 rows` units of it are allowed for. That is not proven, and the statement of a ledger says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from fedvi.models.row_vectors import Part
+from fedvi.numerics import Bounds, snapped, weight_bits
+
+ROUNDING = 1e-6
+"""Relative error that is allowed for in a row's part, beside cutting, which only shortens it."""
+
+COUNT_BITS = 20
+"""Weights are counted in whole numbers of 2^-20 where an offset is subtracted that often."""
+
+Sums = tuple[Any, Float[Array, ""]]
+"""Whole-number sums, part by part, and how often the offset is to be subtracted, in units of 2^-COUNT_BITS."""
+
+
+def clipped_sums(parts: Any, mask: Float[Array, " n"], bounds: Bounds, offset: Any = None) -> Sums:
+    """Return the sums of a block of rows: whole numbers, to be added up over blocks and handed to `in_units`.
+
+    parts: a pytree of `Part`s. offset: `usable_offset`, or None; only for a single part.
+    """
+    counts = jnp.zeros_like(bounds.norm)
+
+    def clipped(part: Part) -> Any:
+        nonlocal counts
+        vectors, own = part.vectors, _bounds_of(part, bounds)
+        squared = sizes = vectors.squared_norms()
+        limit = own.norm / (1 + ROUNDING + 8 * bounds.rows * vectors.rounding)
+        if offset is not None:
+            length = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(offset)))
+            sizes = squared + length**2
+            squared = jnp.maximum(sizes - 2 * vectors.least_dot(offset), 0)
+            limit = jnp.maximum(limit - vectors.longest_cut(own) - length * 2.0**-COUNT_BITS, 0)
+        norms = jnp.sqrt(squared + ROUNDING**2 * sizes)
+        weights = mask * jnp.minimum(1, limit / jnp.maximum(norms, jnp.finfo(norms.dtype).tiny))
+        weights = jnp.where(jnp.isfinite(norms), weights, 0)
+        if offset is not None:
+            counts = counts + jnp.sum(jnp.trunc(weights * 2.0**COUNT_BITS))
+        return vectors.whole_sum(weights, own)
+
+    return _map(clipped, parts), counts
+
+
+def in_units(sums: Sums, parts: Any, bounds: Bounds, offset: Any = None) -> Any:
+    """Return whole-number sums as numbers. parts: of any rows, since only public numbers in them are used."""
+    whole, counts = sums
+    units = _map(lambda part: part.vectors.units(_bounds_of(part, bounds)), parts)
+    total = jax.tree.map(lambda numbers, unit: numbers * jnp.where(jnp.isfinite(unit), unit, 0), whole, units)
+    if offset is None:
+        return total
+    return jax.tree.map(lambda leaf, each: leaf - (counts * 2.0**-COUNT_BITS) * each, total, offset)
+
+
+def usable_offset(offset: Any, bounds: Bounds) -> Any:
+    """Return an offset with few bits, so that inner products are exact, and not so long that rounding counts."""
+    flat, unravel = ravel_pytree(offset)
+    longest = bounds.norm * (2.0**28 / (bounds.rows * flat.size**0.5))
+    length = jnp.sqrt(jnp.sum(flat**2))
+    shorter = unravel(flat * jnp.minimum(1, longest / jnp.maximum(length, jnp.finfo(flat.dtype).tiny)))
+    return jax.tree.map(lambda leaf: snapped(leaf, weight_bits(leaf.shape[-1])), shorter)
+
+
+def _bounds_of(part: Part, bounds: Bounds) -> Bounds:
+    share = jnp.clip(jnp.asarray(part.share, bounds.norm.dtype), 0, 1)
+    return Bounds(bounds.norm * jnp.sqrt(share), bounds.feature, bounds.rows)
+
+
+def _map(function: Callable[[Part], Any], parts: Any) -> Any:
+    return jax.tree.map(function, parts, is_leaf=lambda node: isinstance(node, Part))

@@ -128,8 +128,8 @@ def test_moments_accountant_is_the_binomial_sum_of_abadi() -> None:
 @pytest.mark.parametrize("rows", [390, 1172, 3907, 7424])
 def test_padding_costs_next_to_nothing_and_never_less(rows: int) -> None:
     mechanism = PoissonGaussian()
-    padded, plain = mechanism.event(rows, 25), poisson_gaussian(5.0, mechanism.sampling_rate(rows), 25)
-    assert mechanism.capacity(rows) < 2.8 * mechanism.batch_size(rows)
+    padded, plain = mechanism.event(rows, 25, 200), poisson_gaussian(5.0, mechanism.sampling_rate(rows), 25, 200)
+    assert mechanism.capacity(rows) < 3 * mechanism.batch_size(rows)
     for accountant in ("pld", "rdp", "moments"):
         without, charged = (epsilon({event: 20}, DELTA, accountant) for event in (plain, padded))
         assert without <= charged <= without + 1e-4
@@ -141,12 +141,13 @@ def test_cutting_is_charged_at_least_as_much_as_dp_accounting_charges(rows: int,
     """Its own analysis of truncated batches, which is slower, as an oracle."""
     import dp_accounting as dp
 
-    event = padded_poisson_gaussian(5.0, 20 / 390 if rows == 391 else 79 / 3907, rows, capacity, 25)
+    rate = 20 / 390 if rows == 391 else 79 / 3907
+    event = padded_poisson_gaussian(5.0, rate, rows, capacity, 25)
     neighbours = dp.NeighboringRelation
     accountant = dp.pld.PLDAccountant(
         neighbours.REPLACE_ONE if relation == SUBSTITUTE else neighbours.ADD_OR_REMOVE_ONE
     )
-    accountant.compose(event, 5)
+    accountant.compose(dp.TruncatedSubsampledGaussianDpEvent(rows, rate, capacity, 5.0), 25 * 5)
     truth = accountant.get_epsilon(1e-3)
     assert truth - 1e-6 <= epsilon({event: 5}, 1e-3, relation=relation) <= 1.15 * truth
 
@@ -159,8 +160,8 @@ def test_cutting_batches_often_is_refused() -> None:
 
 
 def test_small_clients_are_full_batch_or_never_cut() -> None:
-    assert PoissonGaussian().event(15, 25) == gaussian(5.0, 25) == FullBatchGaussian(5.0).event(15, 25)
-    assert PoissonGaussian(minimum=5).event(8, 25) == poisson_gaussian(5.0, 5 / 8, 25)
+    assert PoissonGaussian().event(15, 25, 6) == gaussian(5.0, 25, 6) == FullBatchGaussian(5.0).event(15, 25, 6)
+    assert PoissonGaussian(minimum=5).event(8, 25, 6) == poisson_gaussian(5.0, 5 / 8, 25, 6, rows=9)
 
 
 # Laws
@@ -230,7 +231,7 @@ def test_calibrated_noise_is_enough_and_hardly_more(accountant: str, rate: float
         accountant=accountant,
     )
     assert plan.epsilon <= 0.5
-    less = poisson_gaussian(0.998 * plan.noise_multiplier, rate, plan.steps)
+    less = poisson_gaussian(0.998 * plan.noise_multiplier, rate, plan.steps, numbers=1000)
     assert epsilon({less: updates}, DELTA, accountant) > 0.5
 
 
@@ -246,14 +247,20 @@ def test_calibration_goes_in_every_direction() -> None:
 
 
 def test_noise_can_be_calibrated_for_a_mechanism_of_one_client() -> None:
-    budget = Budget(1.0).fixed(rows=390)
-    noise = noise_for(lambda value: PoissonGaussian(value).event(390, 25), updates=30, budget=budget)
-    assert budget.most_updates(PoissonGaussian(noise).event(390, 25)) >= 30
+    budget = Budget(1.0).fixed(390)
+    noise = noise_for(lambda value: PoissonGaussian(value).event(390, 25, 200), updates=30, budget=budget)
+    assert budget.most_updates(PoissonGaussian(noise).event(390, 25, 200)) >= 30
 
 
 @pytest.mark.parametrize(("rows", "delta"), [(390, 1e-3), (1000, 1e-3), (1001, 1e-4), (3907, 1e-4), (10, 0.1)])
-def test_automatic_delta_is_the_rule_of_the_paper(rows: int, delta: float) -> None:
-    assert Budget(1.0).delta_for(rows) == delta
+def test_the_delta_of_the_paper_is_its_rule(rows: int, delta: float) -> None:
+    assert Budget(1.0, "paper").delta_for(rows) == Budget(1.0, "paper").fixed(rows).delta == delta
+
+
+@pytest.mark.parametrize(("rows", "delta"), [(1, 1e-5), (390, 1e-5), (10_000, 1e-5), (20_000, 5e-6), (10**6, 1e-7)])
+def test_automatic_delta_is_at_most_a_tenth_of_a_row(rows: int, delta: float) -> None:
+    assert Budget(1.0).delta_for(rows) == Budget(1.0).fixed(rows).delta == pytest.approx(delta, rel=1e-12)
+    assert rows * Budget(1.0).delta_for(rows) <= 0.1 + 1e-12
 
 
 # The paper's own rule
@@ -263,7 +270,7 @@ def test_automatic_delta_is_the_rule_of_the_paper(rows: int, delta: float) -> No
     ("rows", "updates"), [(3907, (31, 69, 122)), (390, (7, 14, 25)), (7424, (31, 71, 124)), (1172, (30, 68, 119))]
 )
 def test_published_rule_stops_where_the_published_runs_stopped(rows: int, updates: tuple[int, ...]) -> None:
-    event = FixedSizeGaussian().event(rows, 25)
+    event = FixedSizeGaussian().event(rows, 25, 200)
     rules = [PublishedRule(eps).fixed(rows) for eps in (0.5, 0.75, 1.0)]
     assert tuple(rule.most_updates(event) for rule in rules) == updates
     assert all(rule.spent({event: made}) > rule.epsilon for rule, made in zip(rules, updates, strict=True))
@@ -272,7 +279,16 @@ def test_published_rule_stops_where_the_published_runs_stopped(rows: int, update
 # Events
 
 
-@pytest.mark.parametrize("event", [UPDATE, gaussian(2.0, 3), padded_poisson_gaussian(1.0, 0.1, 100, 30, 2)])
+@pytest.mark.parametrize(
+    "event",
+    [
+        UPDATE,
+        gaussian(2.0, 3),
+        gaussian(2.0, 3, 14),
+        poisson_gaussian(5.0, 0.02, 25, 14, 430),
+        padded_poisson_gaussian(1.0, 0.1, 100, 30, 2, 14),
+    ],
+)
 def test_events_survive_json(event: Any) -> None:
     assert from_json(to_json(event)) == event
     assert hash(from_json(to_json(event))) == hash(event)
@@ -287,16 +303,19 @@ def test_events_survive_json(event: Any) -> None:
         (lambda: epsilon({UPDATE: 1}, DELTA, "magic"), "one of pld, rdp, moments, filter, got 'magic'"),
         (lambda: epsilon({UPDATE: 1}, DELTA, "rdp", SUBSTITUTE), "Expected accountant 'pld'"),
         (lambda: epsilon({"something": 1}, DELTA), "Expected an event made by fedvi"),
-        (lambda: epsilon({UPDATE.event: 1}, DELTA), "Expected an event made by fedvi"),
+        (lambda: epsilon({to_json(UPDATE)["kind"]: 1}, DELTA), "Expected an event made by fedvi"),
         (lambda: from_json({"kind": "unknown"}), "Expected an event as written by fedvi"),
         (lambda: from_json({"kind": "gaussian", "noise": 1}), "Expected an event as written by fedvi"),
+        (lambda: from_json({"kind": "gaussian", "noise_multiplier": 1.0, "sampling_rate": 0.5}), "Expected an event of"),
+        (lambda: padded_poisson_gaussian(1.0, 1.0, 100, 30), "Expected rows and a sampling rate below 1 with capacity"),
         (lambda: gaussian(0.0), "Expected 0.001 <= noise_multiplier <= 1e.06, got 0.0"),
         (lambda: poisson_gaussian(1.0, 1.5), "sampling_rate <= 1, got 1.5"),
         (lambda: gaussian(1.0, 0), "Expected steps to be a whole number of at least 1, got 0"),
         (lambda: Budget(0.0), "Expected 0 < epsilon, got 0.0"),
-        (lambda: Budget(1.0, "small"), "Expected a number for delta, got 'small'"),
-        (lambda: Budget(1.0).delta_for(1), "a client with 1 rows"),
-        (lambda: Budget(1.0).delta_for(100, "client"), "Expected a number for delta"),
+        (lambda: gaussian(1.0, 1, -1), "Expected numbers to be a whole number of at least 0, got -1"),
+        (lambda: Budget(1.0, "small"), "Expected delta to be one of auto, paper, got 'small'"),
+        (lambda: Budget(1.0).delta_for(0), "Expected units of privacy to be a whole number of at least 1, got 0"),
+        (lambda: Budget(1.0, "paper").delta_for(1), "Expected units of privacy to be a whole number of at least 2"),
         (lambda: Budget(1.0).spent({UPDATE: 1}), r"Use budget.fixed\(rows\)"),
         (lambda: Budget(1.0, DELTA).most_updates(NOT_PRIVATE), "Expected a private mechanism"),
         (lambda: Budget(1e-4, 1e-9, "filter").most_updates(UPDATE), "Expected a larger epsilon or delta"),
@@ -316,8 +335,8 @@ def test_wrong_settings_are_refused(call: Any, message: str) -> None:
 
 def test_the_filter_sets_delta_aside_for_cut_batches() -> None:
     budget = Budget(0.5, DELTA, "filter")
-    assert budget.most_updates(PoissonGaussian().event(3907, 25)) in (53, 54)
-    careless = PoissonGaussian(overflow=1e-7).event(3907, 25)
+    assert budget.most_updates(PoissonGaussian().event(3907, 25, 200)) in (53, 54)
+    careless = PoissonGaussian(overflow=1e-7).event(3907, 25, 200)
     assert 0 < budget.most_updates(careless) < 10
 
 

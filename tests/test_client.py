@@ -26,8 +26,10 @@ from fedvi.federation.work import work
 from fedvi.gaussian import Gaussian
 from fedvi.local import PrivateClient
 from fedvi.models import QuadraticPart
+from fedvi.numerics import Bounds, double_precision, on_row_grid, row_lengths, widen
 from fedvi.privacy import Budget
 from fedvi.privacy import ledger as ledgers
+from fedvi.privacy.clipping import clipped_sums, in_units
 from small_federation import coordinator, project, rows_of, site
 from victims import Victims
 
@@ -554,19 +556,26 @@ def test_one_row_moves_the_private_sums_by_no_more_than_the_clip_norm_whatever_p
 ) -> None:
     q = Gaussian(jnp.asarray(natural_mean, jnp.float32), jnp.asarray(precision, jnp.float32))
     if not bool(q.is_proper()):
-        return  # refused by `receive`
+        return  # refused by `receive`, as are some of the others
     recipe, (x, y) = PROJECT.recipe, rows_of(0)
+    bound = PROJECT.schema.feature_bound
+    x, _ = on_row_grid(x, bound)
     solver: Any = recipe.algorithm.solver
     part = QuadraticPart(recipe.model, solver.share, solver.weight)  # type: ignore[arg-type]
-    mask = np.ones(len(x), np.float32)
-    without = mask.copy()
-    without[row] = 0
-    clip = jnp.asarray(solver.mechanism.clip_norm, jnp.float32)
+    clip = float(solver.mechanism.clip_norm)
     noise = jnp.zeros(recipe.model.noise_shape(3), jnp.float32)
-    sums = [
-        part.clipped_gradient(q.coordinates(), jnp.asarray(x), jnp.asarray(y), jnp.asarray(counted), noise, clip)
-        for counted in (mask, without)
-    ]
-    flat = [np.concatenate([np.asarray(each.slope), np.asarray(each.curvature)]) for each in sums]
+    rows = jnp.asarray(x), jnp.asarray(y), jnp.asarray(row_lengths(x))
+
+    def sums(counted: np.ndarray) -> np.ndarray:
+        with double_precision():
+            bounds = Bounds(widen(clip), widen(bound), len(x))
+            vectors = part.row_vectors(q.coordinates(), noise, jnp.asarray(bound, jnp.float32))(*rows)
+            total = in_units(clipped_sums(vectors, widen(counted), bounds), vectors, bounds)
+            return np.concatenate([np.asarray(total.slope), np.asarray(total.curvature)])
+
+    everybody = np.ones(len(x))
+    but_one, alone = (everybody - (np.arange(len(x)) == row), 1.0 * (np.arange(len(x)) == row))
+    flat = np.array([sums(everybody), sums(but_one), sums(alone)])
     assert np.isfinite(flat).all()
-    assert np.linalg.norm(flat[0] - flat[1]) <= float(clip)
+    assert np.linalg.norm(flat[0] - flat[1]) <= clip
+    np.testing.assert_allclose(flat[0] - flat[1], flat[2], rtol=0, atol=1e-12 * len(x) * clip)  # its own numbers alone

@@ -22,6 +22,7 @@ from fedvi.gaussian import NoisyGaussian
 from fedvi.models import LinearRegression
 from fedvi.privacy import epsilon as accounted
 from fedvi.privacy.events import from_json
+from fedvi.privacy.sampling import default_public_rows
 
 DIM = 5
 WEIGHTS = np.array([0.4, 1.0, -0.8, 0.5, 0.0, -0.3])
@@ -157,7 +158,7 @@ def test_standardised_rows_are_those_that_the_new_schema_encodes() -> None:
         asked.append(schema)
         return read_sites(schema, table, "site", 1, "utf-8")
 
-    result = fit_rows(OUTCOME, encoded, epsilon=1.0, delta=None, seed=0, updates=3, standardise=True)
+    result = fit_rows(OUTCOME, encoded, epsilon=1.0, delta="auto", seed=0, updates=3, standardise=True)
     assert asked == [OUTCOME, result.schema]
     assert result.schema != OUTCOME
 
@@ -191,6 +192,9 @@ def test_saved_posterior_predicts_the_same_and_says_where_it_comes_from(tmp_path
     assert header["schema_hash"] == OUTCOME.digest
     assert {"fedvi", "jax", "numpy", "python"} <= header["versions"].keys()
     assert "simulation: seeded noise, not private" in header["privacy"]
+    assert header["simulated"]
+    assert again.simulated
+    assert "seed" not in header["settings"]  # whoever has it can subtract the noise
     assert load_file(path)["posterior.natural_mean"].shape == (DIM + 1,)  # any reader of the format opens it
 
 
@@ -207,10 +211,38 @@ def rewritten(path: Path, change: Any) -> Path:
     return path
 
 
+def as_before(header: dict[str, Any]) -> None:
+    """Make a header as it was in format 1."""
+    header.update(format=1, settings={**header["settings"], "seed": 3})
+    del header["simulated"]
+
+
+def test_posterior_files_of_earlier_versions_can_be_read(tmp_path: Path, fitted: Fitted) -> None:
+    fitted.save(tmp_path / "model.fedvi")
+    again = Fitted.load(rewritten(tmp_path / "model.fedvi", as_before))
+    assert np.array_equal(again.posterior.mean, fitted.posterior.mean)
+    assert (again.sites, again.simulated, again.settings) == (fitted.sites, True, fitted.settings)
+
+
+def test_private_fits_show_declared_rows_and_others_the_true_ones() -> None:
+    table, _ = simulated(2, 300, binary=True)
+    true = {name: int(np.sum(table["site"] == name)) for name in "abc"}
+    private = fit(OUTCOME, table, site_column="site", updates=2)
+    assert {site.name: site.rows for site in private.sites} == {name: default_public_rows(true[name]) for name in true}
+    told = {"a": 160, "b": 90, "c": 60}
+    said = fit(OUTCOME, table, site_column="site", updates=2, public_rows=told)
+    assert {site.name: site.rows for site in said.sites} == told
+    plain = fit(OUTCOME, table, site_column="site", updates=2, epsilon=None)
+    assert {site.name: site.rows for site in plain.sites} == true
+    raises("public_rows for the sites a, b, c", tables=table, public_rows={"a": 100})
+    raises("which has", tables=table, public_rows={"a": 100, "b": 100, "c": 60})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda header: header.update(format=2), "format 2"),
+        (lambda header: header.update(format=3), "format 3"),
+        (lambda header: header.update(format=0), "format 0"),
         (lambda header: header.update(schema_hash="0" * 64), "hash"),
         (lambda header: header.update(schema=header["schema"].replace("x0", "age")), "hash"),
         (lambda header: header.pop("sites"), "no 'sites'"),
@@ -286,7 +318,7 @@ def test_what_is_not_heard_is_left_to_the_prior() -> None:
     table, _ = simulated(2, 300, binary=True)
     table["rare"] = np.where(np.arange(300) < 2, "seen", "common")
     schema = dataclasses.replace(OUTCOME, columns=(*NUMBERS, Category("rare", ("common", "seen", "never"))))
-    found = {each.feature: each for each in fit(schema, table, site_column="site", seed=0).coefficients()}
+    found = {each.feature: each for each in fit(schema, table, site_column="site", seed=0, delta="paper").coefficients()}
     assert found["rare=never"].heard < 0.2 < found["rare=common"].heard
     assert found["rare=never"].std > 0.9
 

@@ -33,12 +33,20 @@ from fedvi.data import Site
 from fedvi.local import Algorithm, Draws, Public, client, client_step, draw, init_client, update
 from fedvi.models import Model
 from fedvi.privacy.events import NOT_PRIVATE
+from fedvi.privacy.randomness import UPDATE, Seeded
 
 DIM, ROWS = 4, 60
 
 
-def site_of(x: Any, y: Any) -> Site:
-    return Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(0), jnp.int32(len(y)))
+def site_of(x: Any, y: Any, offset: int = 0, rows: int | None = None) -> Site:
+    return Site(
+        x=jnp.asarray(x, float),
+        y=jnp.asarray(y, float),
+        lengths=jnp.zeros(len(y)),
+        offset=jnp.int32(offset),
+        public_rows=jnp.int32(len(y) if rows is None else rows),
+        feature_bound=jnp.asarray(0.0),
+    )
 
 
 @pytest.fixture
@@ -51,7 +59,7 @@ def public(prior: Any, rows: int = ROWS) -> Public:
 
 
 def draws_of(algorithm: Algorithm, model: Model, seed: int = 0, capacity: int | None = None) -> Draws:
-    return draw(algorithm, model, Gaussian.standard(DIM), ROWS, np.random.default_rng(seed), capacity)
+    return draw(algorithm, model, public(Gaussian.standard(DIM)), ROWS, ROWS, Seeded(seed, UPDATE), capacity)
 
 
 def one_update(
@@ -115,17 +123,14 @@ def test_rows_that_were_not_drawn_are_not_computed_with(site: Site) -> None:
 def test_other_clients_rows_in_the_buffer_change_nothing(site: Site) -> None:
     algorithm, q = PVI(GradientSteps(mechanism=Minibatch(10))), Gaussian.standard(DIM)
     others = jnp.full((13, DIM), jnp.nan), jnp.full(13, jnp.nan)
-    buffer = Site(
-        jnp.concatenate([others[0], site.x, others[0]]),
-        jnp.concatenate([others[1], site.y, others[1]]),
-        jnp.int32(13),
-        site.size,
+    buffer = site_of(
+        jnp.concatenate([others[0], site.x, others[0]]), jnp.concatenate([others[1], site.y, others[1]]), 13, ROWS
     )
     assert leaves_equal(one_update(algorithm, site, q), one_update(algorithm, buffer, q))
 
 
 def test_minibatches_are_distinct_rows_and_uniform() -> None:
-    rows, mask = Minibatch(7).draw(np.random.default_rng(0), 20, 4000, 7)
+    rows, mask = Minibatch(7).draw(Seeded(0, UPDATE), 20, 20, 4000, 7)
     assert mask.all()
     assert all(len(set(batch)) == 7 for batch in rows.tolist())
     counts = np.bincount(rows.ravel(), minlength=20)
@@ -141,7 +146,7 @@ def test_batch_size_follows_the_paper() -> None:
 
 
 def test_batches_are_padded_masked_and_scaled_to_all_rows() -> None:
-    rows, mask = FullBatch().draw(np.random.default_rng(0), 3, 20, 5)
+    rows, mask = FullBatch().draw(Seeded(0, UPDATE), 3, 3, 20, 5)
     assert (rows.tolist(), mask.tolist()) == ([[0, 1, 2, 0, 0]], [[True, True, True, False, False]])
     draws = draws_of(PVI(GradientSteps(mechanism=Minibatch(10))), LogisticRegression(), capacity=15)
     assert draws.mask.sum(axis=1).tolist() == [10] * 20
@@ -287,8 +292,8 @@ def test_one_compilation_serves_settings_and_clients_of_any_size() -> None:
     compilations = set()
     for rate, damping, offset, size in ((0.1, 0.5, 0, 30), (0.7, 0.25, 30, 50), (2.0, 1.0, 0, 30)):
         algorithm = PVI(GradientSteps(3, rate, Minibatch(10)), damping)
-        site = Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(offset), jnp.int32(size))
-        draws = draw(algorithm, model, Gaussian.standard(DIM), size, np.random.default_rng(0))
+        site = site_of(x, y, offset, size)
+        draws = draw(algorithm, model, public(prior), size, size, Seeded(0, UPDATE))
         update(algorithm, model, public(prior), prior, init_client(algorithm, prior), site, draws)
         compilations.add(client._compiled_step._cache_size())  # type: ignore[attr-defined]
     assert len(compilations) == 1

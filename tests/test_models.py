@@ -210,9 +210,9 @@ def test_user_model_may_have_any_number_of_parameters_and_several_classes() -> N
 
 def test_log_likelihood_must_be_one_number() -> None:
     model = CustomModel(logistic_by_hand)
-    model.check_rows(np.ones((3, 2), np.float32), np.ones(3, np.float32), "client 'a'")
+    model.check_form(np.ones((3, 2), np.float32), np.ones(3, np.float32), "client 'a'")
     with pytest.raises(InputError, match=r"log_likelihood to return one number for a row of client 'a'.*y \(1,\)"):
-        model.check_rows(np.ones((3, 2), np.float32), np.ones((3, 1), np.float32), "client 'a'")
+        model.check_form(np.ones((3, 2), np.float32), np.ones((3, 1), np.float32), "client 'a'")
 
 
 def test_normal_mixture_has_the_mixture_moments() -> None:
@@ -223,7 +223,7 @@ def test_normal_mixture_has_the_mixture_moments() -> None:
 
 def test_labels_are_explained() -> None:
     def check(*labels: float) -> None:
-        LogisticRegression().check_rows(np.ones((len(labels), 2)), np.array(labels), "client 'a'")
+        LogisticRegression().check_targets(np.array(labels), "client 'a'")
 
     check(1.0, -1.0, 1.0)
     check(1.0, 1.0)
@@ -231,6 +231,18 @@ def test_labels_are_explained() -> None:
         check(1.0, 0.0)
     with pytest.raises(InputError, match=r"got 2 in client 'a', row 0. This model has two classes."):
         check(2.0, 1.0, -1.0)
+    usable = LogisticRegression().usable(np.array([1.0, 0.0, -1.0, 2.0, np.nan]))
+    assert usable.tolist() == [True, False, True, False, False]
+    assert LinearRegression().usable(np.array([0.0, 7.5])).tolist() == [True, True]
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(), LinearRegression()])
+def test_rows_of_a_wrong_shape_are_refused(model: Model) -> None:
+    model.check_form(np.ones((3, 2)), np.ones(3), "client 'a'")
+    with pytest.raises(InputError, match=r"Expected x of client 'a' to be a matrix, got shape \(3, 2, 1\)"):
+        model.check_form(np.ones((3, 2, 1)), np.ones(3), "client 'a'")
+    with pytest.raises(InputError, match=r"one number per row, got shape \(3, 1\). Use y.ravel\(\)"):
+        model.check_form(np.ones((3, 2)), np.ones((3, 1)), "client 'a'")
 
 
 def test_predictive_draws_are_unbiased_in_any_dimension() -> None:

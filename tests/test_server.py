@@ -222,7 +222,8 @@ def test_each_hostile_message_is_refused_and_the_next_good_one_accepted(
 
 
 def test_a_release_that_takes_the_posterior_beyond_what_sites_look_at_is_refused(server: Server) -> None:
-    for size, error in ((6e5, "AbsurdRelease"), (4e5, "")):  # of a mean, where the prior's precision is 1
+    most = 1e6 / PROJECT.schema.feature_bound
+    for size, error in ((0.6 * most, "AbsurdRelease"), (0.4 * most, "")):  # of a mean, where the prior's precision is 1
         arrays = {"0": np.array([0, -size, 0], np.float32), "1": np.full(3, 1e-9, np.float32)}
         got = answer(server.handle("north", message(PROJECT, 1, {**arrays, "2": np.zeros(3, np.float32)})))
         assert (got.error, server.version) == (error, 0 if error else 1)

@@ -31,41 +31,77 @@ from fedvi.local.standardise import Standardisation
 from fedvi.local.width import rows_at, width_of
 from fedvi.models import CustomModel, LinearRegression, LogisticRegression
 from fedvi.privacy.ledger import read
+from fedvi.privacy.randomness import STATISTIC, Seeded, System
+from fedvi.privacy.sampling import most_rows
 from fedvi.privacy.sums import BoundedSum, part_of
 
 ANY = st.floats(allow_nan=True, allow_infinity=True, width=64)
 SCHEMA = Schema((Number("a", -3, 3, 0, 1), Number("b", 0, 10, 4, 2)), BinaryTarget("y", ("no", "yes")))
-SILENCE = np.zeros(4)
+
+
+def without_noise(vectors: np.ndarray, rows: int = 50) -> np.ndarray:
+    """Return what a release is made of before it gets its noise, for so many declared rows."""
+    return BoundedSum(1.0, vectors.shape[1]).total(vectors, rows, average=False)
 
 
 @given(st.lists(st.lists(ANY, min_size=4, max_size=4), min_size=1, max_size=8), st.integers(0, 7))
 def test_one_row_moves_the_sum_by_at_most_one_whatever_it_holds(rows: list[list[float]], left_out: int) -> None:
     vectors = np.array(rows)
-    with_row = BoundedSum(1.0).release(vectors, SILENCE)
-    without = BoundedSum(1.0).release(np.delete(vectors, left_out % len(vectors), axis=0), SILENCE)
-    assert np.linalg.norm(with_row - without) <= 1
+    less = np.delete(vectors, left_out % len(vectors), axis=0)
+    assert np.linalg.norm(without_noise(vectors) - without_noise(less)) <= 1
+
+
+@given(st.lists(ANY, min_size=1, max_size=8), st.integers(0, 7), st.integers(1, 10))
+def test_one_row_moves_an_average_by_at_most_one_whatever_number_of_rows_is_declared(
+    rows: list[float], left_out: int, declared: int
+) -> None:
+    vectors = np.array(rows)[: most_rows(declared), None]
+    less = np.delete(vectors, left_out % len(vectors), axis=0)
+    averages = [BoundedSum(1.0).total(each, declared, average=True) for each in (vectors, less)]
+    assert abs(averages[0][0] - averages[1][0]) <= 1
+    assert all(0 <= average[0] <= declared for average in averages)
 
 
 def test_short_rows_are_summed_as_they_are_and_noise_has_its_size() -> None:
     vectors = np.random.default_rng(0).uniform(-0.4, 0.4, (50, 4))
-    np.testing.assert_allclose(BoundedSum(3.0).release(vectors, SILENCE), vectors.sum(axis=0), rtol=2e-6)
-    noise = np.array([1.0, -1.0, 0.5, 0.0])
-    np.testing.assert_allclose(BoundedSum(3.0).release(vectors, noise) - vectors.sum(axis=0), 3 * noise, atol=1e-4)
-    with pytest.raises(InputError, match="one noise per column"):
-        BoundedSum(3.0).release(vectors, np.zeros(3))
+    part, total = BoundedSum(3.0, 4), vectors.sum(axis=0)
+    np.testing.assert_allclose(part.total(vectors, 50, average=False), total, atol=2e-6)
+    noise = [part.release(vectors, 50, Seeded(seed, STATISTIC)) - total for seed in range(1000)]
+    assert np.std(noise) == pytest.approx(3.0, rel=0.05)
+    assert abs(np.mean(noise)) < 0.2
+    lattice = part.lattice(50)
+    whole = np.rint(part.total(vectors, 50, average=False) / lattice.grid) + lattice.noise(Seeded(7, STATISTIC), 4)
+    assert np.array_equal(part.release(vectors, 50, Seeded(7, STATISTIC)), whole * lattice.grid)
+    with pytest.raises(InputError, match=r"Expected vectors of 3 numbers, got shape \(50, 4\)"):
+        BoundedSum(3.0, 3).release(vectors, 50, System())
+    with pytest.raises(InputError, match="Expected at most 44 rows, got more"):
+        part.release(vectors, 40, System())
+    with pytest.raises(InputError, match="Expected one number per row for an average, got 4"):
+        part.release(vectors, 50, System(), average=True)
     with pytest.raises(InputError, match="noise_multiplier"):
         BoundedSum(0.0)
     beyond = np.full((3, 4), np.longdouble("1e4000"))
-    assert np.array_equal(BoundedSum(1.0).release(beyond, SILENCE), SILENCE)
+    assert np.array_equal(without_noise(beyond), np.zeros(4))
 
 
-def test_rounding_in_long_sums_is_made_up_for() -> None:
+def test_an_average_is_that_of_as_many_rows_as_are_declared() -> None:
+    numbers = np.random.default_rng(0).uniform(0, 1, (52, 1))
+    for declared in (50, 52, 60):
+        total = float(BoundedSum(1.0).total(numbers, declared, average=True)[0])
+        assert total == pytest.approx(numbers.sum() * declared / max(52, declared), abs=1e-4)
+
+
+def test_long_sums_are_whole_numbers_and_the_same_in_any_order() -> None:
     rows = 1 << 21
     ones = np.ones((rows, 1))
-    total = float(BoundedSum(1.0).release(ones, SILENCE[:1])[0])
-    longest = total / rows
-    assert longest + rows**2 * 2.0**-53 / 1 <= 1 + 1e-9  # what a row may add, and what rounding may
-    assert longest > 0.999
+    longest = float((without_noise(ones, rows) - without_noise(ones[1:], rows))[0])
+    assert 0.999 < longest <= 1
+    vectors = np.random.default_rng(0).normal(size=(rows // 8, 2))
+    forth, back = without_noise(vectors, rows), without_noise(vectors[::-1], rows)
+    assert np.array_equal(forth, back)
+    steps = forth / BoundedSum(1.0, 2).lattice(rows).grid
+    assert np.array_equal(steps, np.rint(steps))
+    assert np.linalg.norm(forth - without_noise(vectors[1:], rows)) <= 1
 
 
 def test_parts_of_a_budget_cost_what_the_whole_costs() -> None:
@@ -195,7 +231,7 @@ def opened(path: Path, sums: tuple[BoundedSum, ...] = (), schema: str = SCHEMA.d
 def test_site_pays_for_its_statistics_before_they_are_drawn_and_once(tmp_path: Path) -> None:
     x, y = table()
     budget = Budget(1.0, 1e-3)
-    first, last = part_of(budget, 0.1), part_of(budget, 0.05)
+    first, last = part_of(budget, 0.1, numbers=4), part_of(budget, 0.05, numbers=4)
     standard = Standardisation.of(SCHEMA)
     with opened(tmp_path / "ledger", (first, last)) as site:
         assert site.remaining == 3
@@ -205,13 +241,7 @@ def test_site_pays_for_its_statistics_before_they_are_drawn_and_once(tmp_path: P
         assert not np.allclose(sums, again, atol=1e-3)
         with pytest.raises(BudgetClosed, match="Planned 1 times and used as often"):
             site.release_sum(first, standard.vectors, "once more")
-        scales = standard.scales(sums, 60, first.noise_multiplier)
-        later = standard.schema(SCHEMA, *scales)
-        moved = x.copy()
-        moved[:, standard.features] = (x[:, standard.features] - scales[0]) / scales[1]
-        site.encode_anew(moved, later.digest)
-        release = site.update(Gaussian.standard(3))
-        assert release.schema == later.digest
+        assert site.update(Gaussian.standard(3)).schema == SCHEMA.digest
 
         def raising(*_: np.ndarray) -> np.ndarray:
             raise RuntimeError("power cut")
@@ -226,6 +256,7 @@ def test_site_pays_for_its_statistics_before_they_are_drawn_and_once(tmp_path: P
         "width",
     ]
     assert book.spent.epsilon <= 1.0
+    assert not book.spent.caveats
     assert book.schema == SCHEMA.digest
     with opened(tmp_path / "ledger", (first, last)) as site:  # a restart plans nothing twice
         assert site.remaining == 2
@@ -271,11 +302,11 @@ def test_sums_over_rows_need_rows_as_the_unit_of_privacy(tmp_path: Path) -> None
 
 
 def test_sums_that_the_plan_does_not_cover_are_refused(tmp_path: Path) -> None:
-    planned, late = BoundedSum(100.0), BoundedSum(200.0)
+    planned, late = BoundedSum(100.0, 3), BoundedSum(200.0, 3)
     with opened(tmp_path / "ledger", (planned,)) as site:
         with pytest.raises(LedgerError, match="planned event"):
             site.release_sum(late, lambda x, _: x, "unplanned")
-        with pytest.raises(InputError, match="one vector for each of 60 rows, got 120"):
+        with pytest.raises(InputError, match=r"a vector of 3 numbers for each row, got shape \(120, 3\)"):
             site.release_sum(planned, lambda x, _: np.concatenate([x, x]), "twice")
     with pytest.raises(ChosenLate, match="sums"):
         opened(tmp_path / "ledger", (planned, late))
@@ -283,4 +314,4 @@ def test_sums_that_the_plan_does_not_cover_are_refused(tmp_path: Path) -> None:
     algorithm = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(300.0)))
     arguments: Any = (table(), LogisticRegression(), algorithm, public, Budget(1.0, 1e-3))
     with pytest.raises(InputError, match="other noise than updates"):
-        PrivateClient.open(tmp_path / "other", *arguments, sums=[BoundedSum(300.0)], accept=["second ledger"])
+        PrivateClient.open(tmp_path / "other", *arguments, sums=[BoundedSum(300.0, 6)], accept=["second ledger"])

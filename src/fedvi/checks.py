@@ -7,10 +7,10 @@ number therefore looks only at numbers (and text, which is never right) and lets
 from __future__ import annotations
 
 import math
+import sys
 from numbers import Real
 from typing import Any
 
-import jax
 import numpy as np
 
 from fedvi.errors import InputError
@@ -27,7 +27,7 @@ def in_range(name: str, value: object, low: float, high: float = math.inf, *, op
     """
     if isinstance(value, str):
         raise InputError(f"Expected a number for {name}, got {value!r}.")
-    if not isinstance(value, Real | np.ndarray | jax.Array) or isinstance(value, jax.core.Tracer):
+    if not isinstance(value, Real | np.ndarray) and not _is_jax_array(value):
         return
     numbers = np.asarray(value, float)
     above = numbers > low if open_low else numbers >= low
@@ -35,6 +35,12 @@ def in_range(name: str, value: object, low: float, high: float = math.inf, *, op
         return
     upper = "" if high == math.inf else f" <= {high:g}"
     raise InputError(f"Expected {low:g} {'<' if open_low else '<='} {name}{upper}, got {value}.")
+
+
+def _is_jax_array(value: object) -> bool:
+    """Tell whether this is an array of JAX with numbers in it, without importing JAX for the question."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
 
 
 def positive(name: str, value: object) -> None:
@@ -80,6 +86,8 @@ def not_a_class(name: str, value: object) -> None:
 
 def registered(name: str, value: object) -> None:
     """Raise unless JAX knows how to take `value` apart."""
+    import jax
+
     if jax.tree_util.all_leaves([value]):
         raise InputError(
             f"Expected {name} to be a pytree, got {type(value).__name__}: decorate its class with @fedvi.pytree.pytree."

@@ -79,7 +79,7 @@ def row_lengths(x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
 
     Squares and their sums are exact, so that each length depends on its own row alone.
     """
-    flat = x.reshape(len(x), -1)
+    flat = x.reshape(len(x), int(np.prod(x.shape[1:])))
     squares = np.concatenate(
         [np.square(flat[i : i + 4096], dtype=np.float64).sum(axis=1) for i in range(0, len(x), 4096)] or [np.zeros(0)]
     )

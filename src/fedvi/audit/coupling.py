@@ -32,10 +32,12 @@ class Coupled:
     """What a coupled run showed.
 
     longest: the longest shift of noise that was needed in a step, in units of the grid.
+    largest: the longest sum, which is what is seen less the noise, in the same units.
     same: whether all bytes were then equal. whole: whether all that was seen lay on the grid.
     """
 
     longest: float
+    largest: float
     same: bool
     whole: bool
 
@@ -56,7 +58,7 @@ def couple(
     there = here if subject.whole_client else subject.site(x[1:], y[1:])
     states: tuple[ClientState, ClientState] = (subject.state, subject.state)
     now = subject.q if q is None else q
-    longest, same, whole = 0.0, True, True
+    longest, largest, same, whole = 0.0, 0.0, True, True
     for _ in range(UPDATES):
         own = subject.draw() if subject.whole_client else everybody(subject.draw(), len(x))
         own = with_noise(own, noise(noise_of(own)))
@@ -64,13 +66,15 @@ def couple(
         other = own if subject.whole_client else without_canary(own)
         matched, shift, grid_too = _match(subject, there, other, states[1], now, seen)
         longest = max(longest, float(np.max(np.linalg.norm(shift, axis=-1))))
+        sums = seen / subject.lattice.grid - noise_of(own)
+        largest = max(largest, float(np.max(np.linalg.norm(sums, axis=-1))))
         same &= _same(subject, (new, release), matched)
         whole &= grid_too and bool(np.all(seen / subject.lattice.grid % 1 == 0))
         states = (new, matched[0])
         now = release.factor.posterior(subject.prior)
         if not (same and bool(now.is_proper())):
             break
-    return Coupled(longest, same, whole)
+    return Coupled(longest, largest, same, whole)
 
 
 def _match(

@@ -46,6 +46,7 @@ COUNTS = (1, 2, 9, 10, 100)
 
 def audit_parts(subject: Subject, updates: int = 500) -> list[Finding]:
     """Run all tests of the parts; those of sampling on so many updates."""
+    _ = subject.lattice  # or refuse what is not private
     findings = [_source(subject.source()), *_public(subject), *_lattice(subject), *_coupling(subject)]
     findings += _sensitivity(subject)
     draws = subject.draws(updates)
@@ -110,7 +111,7 @@ def _lattice(subject: Subject) -> list[Finding]:
 def _coupling(subject: Subject) -> list[Finding]:
     """Couple tables with different canaries, under ordinary and extreme noise, near and far from the prior."""
     limit = subject.clip_norm / subject.lattice.grid + math.sqrt(subject.lattice.numbers)
-    size = subject.lattice.size
+    size, most = subject.lattice.size, limit * (1 if subject.whole_client else subject.rows)
     kinds: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "ordinary noise": lambda drawn: drawn,
         "extreme noise": lambda drawn: np.rint(np.resize([3.5, -5.0, 8.0, -12.0], drawn.shape) * size).astype(np.int64),
@@ -118,18 +119,24 @@ def _coupling(subject: Subject) -> list[Finding]:
     }
     findings, worst = [], 0.0
     for name, noise in kinds.items():
-        longest, same, whole = 0.0, True, True
+        longest, largest, same, whole = 0.0, 0.0, True, True
         for size_of_row, target in CANARIES.values():
             x, y = subject.table(_canary(size_of_row, np.ones(subject.dim)), target)
             for q in (subject.q, subject.far_q) if name == "ordinary noise" else (subject.q,):
                 found = couple(subject, x, y, q=q, noise=noise)
-                longest = max(longest, found.longest)
+                longest, largest = max(longest, found.longest), max(largest, found.largest)
                 same, whole = same and found.same, whole and found.whole
         worst = max(worst, longest)
         shift = f"noise shifted by {longest / limit:.6f} C"
         findings += [
             Finding(f"coupling, {name}", "the same bytes", shift if same else "bytes differ", same),
             Finding(f"shift, {name}", "at most 1 C", shift, longest <= limit * (1 + 1e-9)),
+            Finding(
+                f"shift, sums with {name}",
+                "at most 1 C a row",
+                f"{largest / limit:.3f} C",
+                largest <= most * (1 + 1e-9),
+            ),
             Finding(f"lattice, {name}", "whole numbers", "whole" if whole else "others", whole),
         ]
     return [

@@ -67,9 +67,9 @@ class Subject:
     @functools.cached_property
     def lattice(self) -> Lattice:
         """The lattice that the algorithm says that it releases on."""
+        _ = self.event  # or refuse
         found = self.algorithm.lattice(self.public, self.rows)
-        if found is None:
-            raise InputError(f"Expected a lattice of {type(self.algorithm).__name__} to audit, got none.")
+        assert found is not None
         return found
 
     @property
@@ -172,6 +172,7 @@ class Subject:
 
     @functools.cached_property
     def _compiled_update(self) -> Any:
+        _ = self.public  # made here, not while compiling
         return jax.jit(functools.partial(self._step, self.algorithm))
 
     @functools.cached_property
@@ -181,8 +182,10 @@ class Subject:
         if hasattr(solver, "learning_rate") and not self.whole_client:
             still = dataclasses.replace(still, solver=dataclasses.replace(solver, learning_rate=1e-30))
 
+        _, state = self.public, self.state  # made here, not while compiling
+
         def all_updates(site: Site, draws: Draws, q: GaussianFamily, damping: Any) -> Any:
-            return jax.lax.map(lambda one: self._step(still, site, one, self.state, q, damping)[2], draws)
+            return jax.lax.map(lambda one: self._step(still, site, one, state, q, damping)[2], draws)
 
         return jax.jit(all_updates)
 

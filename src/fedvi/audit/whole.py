@@ -56,7 +56,7 @@ class Verdict:
         return self.mu_found <= self.mu_claimed and self.epsilon_found <= self.epsilon_claimed
 
 
-RUNS = 20_000
+RUNS = 25_000
 """Updates with the canary, and as many without: a bound on mu = 1 is then above .9, all but surely."""
 
 

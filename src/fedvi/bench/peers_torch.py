@@ -114,18 +114,26 @@ def per_example() -> Clipped:
     return clipped
 
 
-def torch_draws(draws: Draws, count: int) -> list[tuple[list[Any], Any, float]]:
-    """Return fedvi's draws of `count` updates as tensors: rows without padding, noise, scale."""
+def torch_draws(draws: Draws, count: int, size: float) -> list[tuple[list[Any], Any, float]]:
+    """Return fedvi's draws of `count` updates as tensors: rows without padding, standard normals, scale.
+
+    size: standard deviation of fedvi's whole-number noise.
+    """
     import torch
 
     return [
         (
             [torch.tensor(rows[mask], dtype=torch.int64) for rows, mask in zip(one.rows, one.mask, strict=True)],
-            torch.tensor(one.privacy_noise).reshape(len(one.rows), 2, -1),
+            torch.tensor(_normals(one, size)).reshape(len(one.rows), 2, -1),
             float(one.scale),
         )
         for one in (take(draws, k) for k in range(count))
     ]
+
+
+def _normals(draws: Draws, size: float) -> np.ndarray:
+    whole = np.ascontiguousarray(draws.privacy_noise).view(np.int64)[..., 0]
+    return ((whole + 0.5) / size).astype(np.float32)
 
 
 def torch_updates(problem: OneSite, algorithm: PVI, seed: int, count: int, clipped: Clipped | None = None) -> Contender:
@@ -133,7 +141,9 @@ def torch_updates(problem: OneSite, algorithm: PVI, seed: int, count: int, clipp
     import torch
 
     client = TorchClient(problem, algorithm, clipped)
-    draws = torch_draws(problem.draws(algorithm, count, seed), count)
+    lattice = algorithm.lattice(problem.run(algorithm, seed).public, problem.rows)
+    assert lattice is not None
+    draws = torch_draws(problem.draws(algorithm, count, seed), count, lattice.size)
 
     def run() -> None:
         client.reset()

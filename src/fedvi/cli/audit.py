@@ -20,7 +20,7 @@ def audit(
     noise_multiplier: Annotated[float, typer.Option(help="Noise of the audited mechanisms, in clip norms.")] = 5.0,
     clip_norm: Annotated[float, typer.Option(help="Clip norm of the audited mechanisms.")] = 1.5,
     steps: Annotated[int, typer.Option(min=1, help="Private steps per update.")] = 25,
-    runs: Annotated[int, typer.Option(min=10, help="Updates with the canary, and as many without.")] = 20_000,
+    runs: Annotated[int, typer.Option(min=10, help="Updates with the canary, and as many without.")] = 25_000,
     seed: Annotated[
         int | None, typer.Option(help="Repeatable audit from a seed. Default: the generator of real use.")
     ] = None,
@@ -33,7 +33,7 @@ def audit(
     clip norms C, and at most 1. Lattice: all that has noise is a whole number of one public grid. Sensitivity: how far
     canaries move a sum, in C. Noise and sampling: statistics of a million numbers, each wrong about a correct code once
     in a million. Whole updates: how well an adversary tells the canary, as lower bounds on mu (Gaussian DP) and
-    epsilon, beside what is claimed; with 20,000 runs the bound on mu = 1 is about .95.
+    epsilon, beside what is claimed; with 25,000 runs the bound on mu = 1 is about .95.
 
     Exit code 1 if a claim is contradicted.
     """

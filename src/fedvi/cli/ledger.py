@@ -36,11 +36,31 @@ def show(
 
 
 @app.command()
-def statement(path: File) -> None:
-    """Print the privacy statement in plain words."""
+def statement(
+    path: File,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", help="text: plain words. json, markdown: all that NIST SP 800-226 and registries ask."
+        ),
+    ] = "text",
+) -> None:
+    """Print the privacy statement: what is promised to whom, what was spent on what, and what is not covered.
+
+    Example: fedvi ledger statement patients.ledger --format markdown > statement.md
+    """
+    from fedvi.checks import one_of
+    from fedvi.privacy.disclosure import disclosure, to_markdown
     from fedvi.privacy.ledger import read
 
-    typer.echo(read(path).spent.statement(f"the data of ledger {path.name}"))
+    one_of("--format", form, ("text", "json", "markdown"))
+    book, title = read(path), f"the data of ledger {path.name}"
+    if form == "json":
+        typer.echo(json.dumps(disclosure(book), indent=1))
+    elif form == "markdown":
+        typer.echo(to_markdown(disclosure(book), f"Privacy of {title}"), nl=False)
+    else:
+        typer.echo(book.statement(title))
 
 
 @app.command()
@@ -62,6 +82,7 @@ def export(book: Book) -> dict[str, Any]:
     return {
         "budget": dataclasses.asdict(book.budget),
         "unit": book.unit,
+        "public_rows": book.public_rows,
         "schema": book.schema,
         "spent": spent,
         "planned": [{**to_json(event), "count": count} for event, count in book.planned.items()],
@@ -82,7 +103,7 @@ def _show(book: Book, last: int) -> None:
 
     from fedvi.privacy.events import from_json, summarise
 
-    typer.echo(book.spent.statement(f"the data of ledger {Path(book.where).name}"))
+    typer.echo(book.statement(f"the data of ledger {Path(book.where).name}"))
     if book.schema:
         typer.echo(f"  Feature schema: {book.schema[:12]}.")
     for event, count in book.planned.items():

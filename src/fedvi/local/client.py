@@ -94,15 +94,15 @@ def draw(
         in_release = lattice.noise(source, lattice.numbers)
     elif lattice is not None:
         in_steps = lattice.noise(source, steps, lattice.numbers)
-    fields: dict[str, Any] = dict(
-        rows=index,
-        mask=mask,
-        scale=np.asarray(public_rows / mechanism.batch_size(public_rows), dtype),
-        grid=np.asarray(0.0 if lattice is None else lattice.grid, dtype),
-        model_noise=normals.astype(dtype),
-        privacy_noise=as_pairs(in_steps),
-        release_noise=as_pairs(in_release),
-    )
+    fields: dict[str, Any] = {
+        "rows": index,
+        "mask": mask,
+        "scale": np.asarray(public_rows / mechanism.batch_size(public_rows), dtype),
+        "grid": np.asarray(0.0 if lattice is None else lattice.grid, dtype),
+        "model_noise": normals.astype(dtype),
+        "privacy_noise": as_pairs(in_steps),
+        "release_noise": as_pairs(in_release),
+    }
     return Draws(**fields)
 
 

@@ -47,6 +47,9 @@ Composition = frozenset[tuple[Any, int]]
 LARGE = 20.0
 """Where Rényi DP says that epsilon exceeds this, its bound is taken for that of `pld`, whose grids would grow large."""
 
+MOST = 700.0
+"""Epsilons beyond this would overflow."""
+
 LITTLE_NOISE = 0.05
 """The same for less noise than this in a single step."""
 
@@ -113,15 +116,23 @@ def epsilon(
 def _exact(ideal: Callable[[float], float], spent: Composition, delta: float) -> float:
     """Return epsilon with the price of the distance from real normals and ideal coins.
 
-    ideal: epsilon in theory for a given delta.
+    ideal: epsilon in theory for a given delta. The price in delta depends on epsilon: it is first taken from Rényi DP,
+    which is fast, and taken again if the result is above that.
     """
     numbers = sum(count * event.steps * event.numbers for event, count in spent)
     distance = 2.1 * sum(count * event.distance for event, count in spent)
     if distance == 0:
         return ideal(delta)
-    bound = min(ideal(delta / 2), LARGE)  # of what epsilon will be, as long as more than half of delta is left
-    left = (delta - (1 + math.exp(bound)) * numbers * TAU) / (1 + distance)
-    return ideal(left) + distance if left > delta / 2 else math.inf
+    bound = _rdp_epsilon(spent, delta / 2, _improved_conversion, tuple(_default_orders()))
+    for _ in range(3):
+        left = (delta - (1 + math.exp(min(bound, MOST))) * numbers * TAU) / (1 + distance)
+        if left <= delta / 2:
+            return math.inf
+        found = ideal(left)
+        if found <= bound:
+            return found + distance
+        bound = found
+    return math.inf
 
 
 def check_delta(delta: object) -> None:

@@ -159,6 +159,11 @@ class Book:
         """What the data has paid so far."""
         return Spent.of(self.charged, self.budget, self.unit, caveats=self.caveats, notes=self.notes)
 
+    def statement(self, holder: str) -> str:
+        """Return the promise in plain words; `holder` names whose data it is about."""
+        declared = [] if self.public_rows is None else [self.public_rows]
+        return self.spent.statement(holder, *declared)
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What people said: words that they accepted, and settings that they called independent."""

@@ -65,7 +65,7 @@ class Lattice:
 
     @classmethod
     def of(cls, clip_norm: float, noise_multiplier: float, numbers: int, most_rows: int) -> Lattice:
-        """Return the lattice for sums of up to `most_rows` vectors of so many numbers, each no longer than clip_norm."""
+        """Return the lattice for sums of up to `most_rows` vectors of so many numbers, none longer than clip_norm."""
         if most_rows * math.sqrt(numbers) > MOST_ROUNDING:
             raise InputError(
                 f"Expected rows times the root of coordinates up to 2^29, got {most_rows} rows and {numbers} "
@@ -186,11 +186,12 @@ def _table(size: float) -> _Table:
     column_bits = max(10, (segments - 1).bit_length())
     columns = 1 << column_bits
     start = np.arange(segments) * (2.0**bits / size)
-    weights = np.zeros(columns)
-    weights[:segments] = np.exp(-start * start / 2)
-    full = 1 << (64 - column_bits)
-    shares = [round(weight) for weight in (weights * (columns * float(full) / weights.sum())).tolist()]
-    shares[0] += columns * full - sum(shares)
+    weights = [int(weight) for weight in np.ldexp(np.exp(-start * start / 2), 62).tolist()]
+    total, full = sum(weights), 1 << (64 - column_bits)
+    shares = [(weight << 64) // total for weight in weights]
+    for segment in range((1 << 64) - sum(shares)):  # what rounding down has left, one to each of the most probable
+        shares[segment] += 1
+    shares += [0] * (columns - segments)
     threshold, alias = _alias(shares, full)
     return _Table(
         bits=bits,

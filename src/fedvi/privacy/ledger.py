@@ -350,8 +350,8 @@ def _about_others(related: dict[str, Overlap], accepted: set[str]) -> list[dict[
     if len(said) != 1:
         raise OtherData(
             f"Some of this data has a ledger already: {found}. Open that one, if it is the same data. If it is about "
-            f"the same people, accept {SAME_PEOPLE!r}: the older ledger pays for everything too. If other people only look "
-            f"alike, accept {OTHER_PEOPLE!r}. If the older ledger is lost, restore it, or accept {SECOND_LEDGER!r}."
+            f"the same people, accept {SAME_PEOPLE!r}: the older ledger pays for everything too. If other people only "
+            f"look alike, accept {OTHER_PEOPLE!r}. If the older ledger is lost, restore it or accept {SECOND_LEDGER!r}."
         )
     word: dict[str, Any] = {"accepted": said[0], "overlap": found}
     if said[0] == SAME_PEOPLE:

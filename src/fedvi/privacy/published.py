@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fedvi.checks import in_range, whole
-from fedvi.privacy.budget import Budget
+from fedvi.privacy.budget import PAPER, Budget
 from fedvi.privacy.events import noise_given, poisson_gaussian
 from fedvi.privacy.mechanism import GaussianMechanism
 from fedvi.privacy.randomness import Source
@@ -28,6 +28,7 @@ from fedvi.pytree import pytree, static
 class PublishedRule(Budget):
     """The paper's stopping rule: updates go on until one has exceeded epsilon. Not a guarantee."""
 
+    delta: float | str = PAPER
     accountant: str = "moments"
     caveat = "the client stops after its epsilon was exceeded, as in the paper"
 

@@ -75,8 +75,11 @@ class Spent:
             notes=notes,
         )
 
-    def statement(self, holder: str) -> str:
-        """Return the promise in plain words; `holder` names whose data it is about."""
+    def statement(self, holder: str, public_rows: int | None = None) -> str:
+        """Return the promise in plain words.
+
+        holder: names whose data it is about. public_rows: the number of rows that was declared for it.
+        """
         row = self.unit == EXAMPLE
         unit = "one example (row)" if row else "everything that the client holds"
         there = "one example was there" if row else "the client sent more than noise"
@@ -87,12 +90,19 @@ class Spent:
             "else they know.",
             f"Spent: epsilon {rounded_up(self.epsilon)} at delta {self.delta:g}, if {relation}.",
         ]
+        if public_rows is not None:
+            lines.append(
+                f"The declared number of rows, {public_rows}, is public. The promise is about tables for which it is "
+                "declared; the true number is not released."
+            )
         if self.epsilon_substitute is not None:
             lines.append(f"Epsilon {rounded_up(self.epsilon_substitute)} if {exchange} is exchanged for other data.")
         if self.epsilon_max is not None:
             most = f"epsilon {self.epsilon_max:g}"
             lines.append(f"Never more than {most}, even if the time of stopping depended on what was released.")
-        lines.append(f"Accounted by {ACCOUNTED_BY[self.accountant]}.")
+        lines.append(
+            f"Accounted by {ACCOUNTED_BY[self.accountant]}; the distance of drawn noise from real normals is included."
+        )
         lines += [f"Released: {count} x {describe(event, self.unit)}." for event, count in self.events if count]
         lines += [] if any(count for _, count in self.events) else ["Released: nothing."]
         lines += [f"On a person's word: {note}." for note in self.notes]

@@ -48,11 +48,43 @@ from fedvi.data import Site
 from fedvi.errors import ImproperRelease
 from fedvi.local import Public, calibration, client_step, draw, init_client
 from fedvi.models import Quadratic, QuadraticPart
+from fedvi.numerics import Bounds, double_precision, on_row_grid, row_lengths, widen
+from fedvi.privacy.clipping import clipped_sums, in_units
+from fedvi.privacy.randomness import UPDATE, Seeded
 from fedvi.pytree import pytree
 
 DIM = 3
 PLAIN = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatch()), damping=0.5)
 BUDGET = Budget(1.0, 1e-4)
+BOUND = 64.0
+
+
+def on_grid(x: Any, bound: float = BOUND) -> Any:
+    return on_row_grid(np.asarray(x, np.float32), bound)[0]
+
+
+def site_of(x: Any, y: Any) -> Site:
+    rows = on_grid(x)
+    return Site(
+        x=jnp.asarray(rows),
+        y=jnp.asarray(y, float),
+        lengths=jnp.asarray(row_lengths(rows)),
+        offset=jnp.int32(0),
+        public_rows=jnp.int32(len(y)),
+        feature_bound=jnp.asarray(BOUND),
+    )
+
+
+def private_sums(
+    part: QuadraticPart, q: Any, x: Any, y: Any, mask: Any, clip: Any, bound: float = BOUND, lengths: Any = None
+) -> tuple[Any, Any]:
+    """Return the sums over rows on their grid as whole numbers, and in their units."""
+    lengths = jnp.asarray(row_lengths(np.asarray(x))) if lengths is None else lengths
+    with double_precision():
+        bounds = Bounds(widen(clip), widen(bound), len(y))
+        parts = part.row_vectors(q, jnp.zeros(0, jnp.float32), jnp.asarray(bound, jnp.float32))(x, y, lengths)
+        sums = clipped_sums(parts, widen(mask), bounds)
+        return sums, in_units(sums, parts, bounds)
 
 
 # Reading
@@ -107,18 +139,20 @@ def sums_by_hand(x: np.ndarray, slopes: np.ndarray, clip: float, share: float, w
 
 @pytest.mark.parametrize("model", [LogisticRegression(), LinearRegression(0.5)])
 def test_clipped_sums_are_those_of_a_plain_loop(model: Any) -> None:
-    x, y = (jnp.asarray(part, float) for part in pool(logistic_tables([40], DIM)))
+    bound = 4.0
+    raw, labels = pool(logistic_tables([40], DIM))
+    x, y = jnp.asarray(on_grid(np.round(32 * raw) / 32, bound)), jnp.asarray(labels, float)
     q = Gaussian.from_moments([0.3, -0.2, 1.0], [0.5, 1.0, 2.0]).coordinates()
     projection = q.projection(x)
     slopes, _ = model.slopes(projection.mean, projection.variance, y, jnp.zeros(0))
     part = QuadraticPart(model, 0.2, 0.7)
     mask = jnp.ones(40).at[:5].set(0.0)
-    found = part.clipped_gradient(q, x, y, mask, jnp.zeros(0), jnp.float32(0.8))
+    _, found = private_sums(part, q, x, y, mask, 0.8, bound)
     slope, curvature = sums_by_hand(np.asarray(x[5:], float), np.asarray(slopes[5:], float), 0.8, 0.2, 0.7)
     assert found.slope.dtype == found.curvature.dtype == jnp.float64
     assert relative_error(found.slope, slope) < 1e-5
     assert relative_error(found.curvature, curvature) < 1e-5
-    wide = part.clipped_gradient(q, x, y, mask, jnp.zeros(0), jnp.float32(1e6))
+    _, wide = private_sums(part, q, x, y, mask, 100.0, bound)
     plain = part.gradient(q, x, y, mask, jnp.zeros(0))
     assert relative_error(wide.slope, np.asarray(plain.slope)) < 1e-4
     assert relative_error(wide.curvature, np.asarray(plain.curvature)) < 1e-4
@@ -133,17 +167,20 @@ def test_clipped_sums_are_those_of_a_plain_loop(model: Any) -> None:
 def test_no_row_moves_slope_and_curvature_by_more_than_the_clip_norm(
     row: list[float], target: float, share: float, clip: float
 ) -> None:
-    x = jnp.asarray(np.vstack([np.ones((4, DIM)), row]), float)
+    x = jnp.asarray(on_grid(np.vstack([np.ones((4, DIM)), row])))
     y = jnp.asarray([1.0, -1.0, 1.0, 1.0, target], float)
     q = Gaussian.from_moments([2.0, -1.0, 0.0], [1.0, 0.1, 3.0]).coordinates()
     for model in (LogisticRegression(), LinearRegression()):
         part = QuadraticPart(model, share, 0.3)
-        both = [
-            part.clipped_gradient(q, x, y, mask, jnp.zeros(0), jnp.float32(clip))
-            for mask in (jnp.ones(5), jnp.ones(5).at[4].set(0.0))
-        ]
+        last = np.arange(5) == 4
+        everybody, others, own = (
+            private_sums(part, q, x, y, jnp.asarray(mask, float), jnp.float32(clip)) for mask in (last | True, ~last, last)
+        )
+        for all_rows, all_others, alone in zip(*map(jax.tree.leaves, (everybody[0], others[0], own[0])), strict=True):
+            assert np.array_equal(all_rows - all_others, alone)  # by exactly its own numbers
+        both = everybody[1], others[1]
         moved = np.concatenate([np.asarray(a - b) for a, b in zip(*map(jax.tree.leaves, both), strict=True)])
-        assert np.linalg.norm(moved) <= np.float32(clip) * (1 + 1e-12)
+        assert np.linalg.norm(moved) <= np.float32(clip)
 
 
 # How noise averages out
@@ -155,7 +192,7 @@ def test_the_factor_says_how_much_noise_is_in_it() -> None:
     algorithm = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(3.0, 1.0), memory=3.0), damping=1.0)
     prior = Gaussian.standard(DIM)
     public = Public(prior, jnp.asarray(1.0), jnp.asarray(30.0))
-    site = Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(0), jnp.int32(30))
+    site = site_of(x, y)
 
     def three_updates(draws: Any) -> Any:
         def update(state: Any, own: Any) -> Any:
@@ -164,8 +201,8 @@ def test_the_factor_says_how_much_noise_is_in_it() -> None:
 
         return jax.lax.scan(update, init_client(algorithm, prior), draws)[1]
 
-    rng = np.random.default_rng(0)
-    drawn = [[draw(algorithm, LogisticRegression(), prior, 30, rng) for _ in range(3)] for _ in range(500)]
+    source = Seeded(0, UPDATE)
+    drawn = [[draw(algorithm, LogisticRegression(), public, 30, 30, source) for _ in range(3)] for _ in range(500)]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves).reshape(500, 3, *leaves[0].shape), *itertools.chain(*drawn))
     factors = jax.lax.map(three_updates, stacked)
     claimed = np.asarray(factors.noise)
@@ -181,16 +218,16 @@ def test_the_factor_says_how_much_noise_is_in_it() -> None:
 
 def test_several_sampled_steps_are_averaged() -> None:
     x, y = pool(logistic_tables([200], DIM))
-    site = Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(0), jnp.int32(200))
+    site = site_of(x, y)
     prior, model = Gaussian.standard(DIM), LogisticRegression()
     public = Public(prior, jnp.asarray(1.0), jnp.asarray(200.0))
     sampled = PoissonGaussian(2.0, 1.0, fraction=0.2)
     algorithm = NoiseAwarePVI(AveragedQuadratics(50, sampled), damping=1.0)
-    own = draw(algorithm, model, prior, 200, np.random.default_rng(0))
+    own = draw(algorithm, model, public, 200, 200, Seeded(0, UPDATE))
     _, release = jax.jit(client_step)(algorithm, model, public, prior, init_client(algorithm, prior), site, own)
     assert release.factor.noise == pytest.approx(np.full(DIM, (5 * 2.0) ** 2 / 50), rel=1e-5)
     exact = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(1e-3, 1.0)), damping=1.0)
-    own = draw(exact, model, prior, 200, np.random.default_rng(0))
+    own = draw(exact, model, public, 200, 200, Seeded(0, UPDATE))
     _, truth = jax.jit(client_step)(exact, model, public, prior, init_client(exact, prior), site, own)
     error = np.abs(np.asarray(release.factor.natural_mean - truth.factor.natural_mean))
     assert np.all(error < 5 * np.sqrt(100 / 50 + 25 * 200 * 0.2 * 0.8 / 50))
@@ -312,7 +349,7 @@ def test_open_noise_needs_a_budget_and_a_number_of_updates() -> None:
         with pytest.raises(InputError, match=r"leaves its noise open .* give a budget and a number of updates"):
             simulate(tables, LogisticRegression(), seed=0, algorithm=NoiseAwarePVI(), **settings)
     with pytest.raises(InputError, match="Expected a noise_multiplier, got None"):
-        NoiseAwarePVI().event(100)
+        NoiseAwarePVI().event(Gaussian.standard(DIM), 100)
 
 
 def test_a_real_client_pays_for_noise_aware_releases(tmp_path: Path) -> None:
@@ -374,15 +411,18 @@ def test_quadratics_are_plain_pytrees() -> None:
 
 @pytest.mark.parametrize("share", [1.5, 4.0, -3.0, float("nan")])
 def test_a_share_that_makes_no_sense_protects_all_the_same(share: float) -> None:
-    x, y = jnp.full((1, DIM), 1e4), -jnp.ones(1)
+    x, y = jnp.asarray(on_grid(np.full((1, DIM), 1e4))), -jnp.ones(1)
+    lengths = jnp.asarray(row_lengths(np.asarray(x)))
     q = Gaussian.standard(DIM).coordinates()
 
     @jax.jit
     def moved(share: Any) -> Quadratic:
         part = QuadraticPart(LogisticRegression(), share, 1.0)
-        return part.clipped_gradient(q, x, y, jnp.ones(1), jnp.zeros(0), jnp.float32(1.0))
+        return private_sums(part, q, x, y, jnp.ones(1), 1.0, lengths=lengths)[1]
 
-    assert np.linalg.norm(np.concatenate(jax.tree.leaves(moved(jnp.float32(share))))) <= 1
+    with double_precision():
+        found = np.concatenate(jax.tree.leaves(moved(jnp.float32(share))))
+    assert np.linalg.norm(found) <= 1
 
 
 def test_settings_of_a_real_client_cannot_be_changed_after_it_was_opened(tmp_path: Path) -> None:
@@ -423,11 +463,11 @@ def test_a_client_recovers_from_a_posterior_that_made_no_sense() -> None:
     algorithm = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(3.0, 1.0)))
     prior, model = Gaussian.standard(DIM), LogisticRegression()
     public = Public(prior, jnp.asarray(1.0), jnp.asarray(30.0))
-    site = Site(jnp.asarray(x, float), jnp.asarray(y, float), jnp.int32(0), jnp.int32(30))
-    rng, state = np.random.default_rng(0), init_client(algorithm, prior)
+    site = site_of(x, y)
+    source, state = Seeded(0, UPDATE), init_client(algorithm, prior)
     bad = Gaussian(jnp.full(DIM, 3e38), jnp.full(DIM, 1e-3))
     for q, sensible in ((bad, False), (prior, True)):
-        own = draw(algorithm, model, prior, 30, rng)
+        own = draw(algorithm, model, public, 30, 30, source)
         state, release = jax.jit(client_step)(algorithm, model, public, q, state, site, own)
         state = state if sensible else dataclasses.replace(state, factor=NoisyGaussian.unit_like(prior))
         assert bool(np.all(np.isfinite(release.factor.natural_mean))) == sensible

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from fedvi import Budget, simulate
-from fedvi.federation import randomness, wire
+from fedvi.federation import wire
 from fedvi.federation.client import Client
 from fedvi.federation.result import Result
 from fedvi.federation.schedule import RoundRobin, Schedule, Turn
 from fedvi.federation.server import Server
 from fedvi.local import recipe as recipes
 from fedvi.privacy import ledger as ledgers
+from fedvi.privacy.randomness import UPDATE, Seeded
 from fedvi.privacy.sums import part_of
 from fedvi.pytree import pytree, static
 from small_federation import coordinator, project, rows_of, site
@@ -65,11 +66,11 @@ class Durable:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.server = folder, coordinator(folder, PROJECT)
         self.drawing, self.made = 0, [0] * len(PROJECT.sites)
-        monkeypatch.setattr("fedvi.local.private.secure_generator", self.generator)
+        monkeypatch.setattr("fedvi.local.private.System", self.source)
 
-    def generator(self) -> np.random.Generator:
+    def source(self) -> Seeded:
         self.made[self.drawing] += 1
-        return randomness.stream(SEED, randomness.UPDATE, self.drawing, self.made[self.drawing])
+        return Seeded(SEED, UPDATE, self.drawing, self.made[self.drawing])
 
     def exchange(self, client: Client, number: int) -> str:
         self.drawing = number

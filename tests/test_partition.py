@@ -59,7 +59,7 @@ def test_clients_are_those_of_the_papers_table(
         x, y = clients[client]
         assert x.shape == (rows, 108)
         assert 100 * np.mean(y == 1) == pytest.approx(positive, abs=1.5 if "large" in client or name == "A" else 0.1)
-        assert Budget(0.5).delta_for(rows) == delta
+        assert Budget(0.5, "paper").delta_for(rows) == delta
 
 
 def test_invalid_combinations_are_those_that_need_more_rows_of_a_class_than_there_are() -> None:

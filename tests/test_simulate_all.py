@@ -57,7 +57,7 @@ DIFFERENCES: dict[str, list[dict[str, Any]]] = {
     "settings": [{"seed": 0, "algorithm": private(*each)} for each in ((1.0, 0.3), (2.0, 0.3), (1.0, 0.05))],
     "schedules": [{"seed": 0, "schedule": each} for each in (RoundRobin(), Synchronous(), EventDriven())],
     "ends": [{"seed": 0, "communications": 7}, {"seed": 0, "until": 3.0}, {"seed": 0, "max_updates": [1, 5, 2]}],
-    "budgets": [{"seed": 0, "privacy": Budget(each), "communications": None} for each in (1.0, 2.0, 4.0)],
+    "budgets": [{"seed": 0, "privacy": Budget(each, "paper"), "communications": None} for each in (1.0, 2.0, 4.0)],
     "priors": [{"seed": 0, "prior": Gaussian.standard(DIM, variance)} for variance in (0.1, 1.0, 2.0)],
     "kinds": [
         {"seed": 0, "prior": FullGaussian.standard(DIM)},
@@ -97,14 +97,16 @@ def test_runs_that_differ_in_numbers_share_one_compiled_loop(tables: Tables) -> 
 def test_rows_are_laid_out_once(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     laid_out: list[Any] = []
 
-    def counted(tables: Any) -> Any:
-        laid_out.append(lay_out(tables))
+    def counted(*rows: Any) -> Any:
+        laid_out.append(lay_out(*rows))
         return laid_out[-1]
 
     monkeypatch.setattr("fedvi.federation.sites.lay_out", counted)
     own: Any = [{"seed": 0, "algorithm": PVI(damping=damping)} for damping in (0.1, 0.2)]
     simulate_all(tables, MODEL, own, communications=2)
     assert len(laid_out) == 1
+    simulate_all(tables, MODEL, [*own, {"seed": 0, "algorithm": private()}], communications=2)
+    assert len(laid_out) == 3  # where rows are protected they are on their grid: not the same rows
 
 
 def test_a_run_that_goes_wrong_does_not_stop_the_others(tables: Tables) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from fedvi.federation.randomness import UPDATE, restart, stream
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,8 @@ from fedvi.data.clients import roomy
 from fedvi.experiments.config import RunSpec, Variant
 from fedvi.experiments.pool import arrange_jobs
 from fedvi.federation.block import run_blocks
+from fedvi.numerics import on_row_grid, row_lengths
+from fedvi.privacy.randomness import UPDATE, Seeded
 
 # Compilation
 
@@ -127,13 +128,19 @@ def test_room_is_enough_and_little_more(rows: int) -> None:
 @pytest.mark.parametrize("sizes", [[1], [5, 30, 2], [1000]])
 def test_rows_of_all_clients_lie_end_to_end_in_one_buffer(sizes: list[int]) -> None:
     tables = check_tables(logistic_tables(sizes, 3), LogisticRegression())
-    data = lay_out(tables)
-    assert data.x.shape == (roomy(sum(sizes)), 3)
-    for index, (x, y) in enumerate(tables.values()):
-        start, size = int(data.offset[index]), int(data.size[index])
-        assert np.array_equal(data.x[start : start + size], x)
-        assert np.array_equal(data.y[start : start + size], y)
-    assert not np.any(np.asarray(data.x)[sum(sizes) :])
+    on_grid = {name: (on_row_grid(x, 64.0)[0], y) for name, (x, y) in tables.items()}
+    declared = [size + 7 for size in sizes]
+    for chosen, bound in ((tables, 0.0), (on_grid, 64.0)):
+        data = lay_out(chosen, declared, bound)
+        assert data.x.shape == (roomy(sum(sizes)), 3)
+        assert data.public_rows.tolist() == declared
+        assert float(data.feature_bound) == bound
+        for index, (x, y) in enumerate(chosen.values()):
+            own = slice(int(data.offset[index]), int(data.offset[index]) + sizes[index])
+            assert np.array_equal(data.x[own], x)
+            assert np.array_equal(data.y[own], y)
+            assert np.array_equal(data.lengths[own], row_lengths(x) if bound else np.zeros(sizes[index]))
+        assert not np.any(np.asarray(data.x)[sum(sizes) :])
 
 
 def test_data_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,8 +153,8 @@ def test_data_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return there
 
     monkeypatch.setattr(jax, "device_put", watched)
-    lay_out(check_tables(logistic_tables([500, 700], 5), LogisticRegression()))
-    assert len(places) == 2
+    lay_out(check_tables(logistic_tables([500, 700], 5), LogisticRegression()), [500, 700])
+    assert len(places) == 3
     assert all(given == used for given, used in places)
 
 
@@ -158,11 +165,13 @@ def test_data_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_generator_that_is_turned_to_a_stream_gives_its_bits(seed: int, client: int, update: int) -> None:
     words = [np.array(part, np.uint64) for part in ([seed, UPDATE], [0, 0, client, update])]
     truth = np.random.Generator(np.random.Philox(key=words[0], counter=words[1]))
-    used = stream(0, UPDATE)
-    used.random(3)
-    used.integers(0, 9, dtype=np.uint32)
-    restart(used, seed, UPDATE, client, update)
+    source = Seeded(0, UPDATE)
+    source.words(5)
+    source.generator.random(3)
+    source.generator.integers(0, 9, dtype=np.uint32)
+    used = source.restart(seed, UPDATE, client, update).generator
     for _ in range(2):
+        assert np.array_equal(truth.bit_generator.random_raw(7), source.words(7))
         assert np.array_equal(truth.standard_normal(5), used.standard_normal(5))
         assert truth.integers(0, 2**32, dtype=np.uint32) == used.integers(0, 2**32, dtype=np.uint32)
 

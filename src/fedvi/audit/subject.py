@@ -80,8 +80,7 @@ class Subject:
         mechanism: Any = self.algorithm.solver.mechanism
         if mechanism.clips == "likelihood":
             return float(mechanism.clip_norm)
-        scale = self.rows / mechanism.batch_size(self.rows)
-        return float(mechanism.clip_norm) / (scale * float(self.algorithm.likelihood_scale(self.public, self.rows)))
+        return float(mechanism.clip_norm) / self.algorithm.row_scale(self.public, self.rows)
 
     @functools.cached_property
     def prior(self) -> GaussianFamily:
@@ -137,7 +136,6 @@ class Subject:
             y=jnp.asarray(np.pad(targets, (0, missing))),
             lengths=jnp.asarray(np.pad(row_lengths(features), (0, missing))),
             offset=jnp.int32(0),
-            public_rows=jnp.int32(self.rows),
             feature_bound=jnp.asarray(bound, dtype),
         )
 

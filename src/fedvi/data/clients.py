@@ -41,9 +41,8 @@ LARGEST_FEATURE_BOUND = 8192.0
 
 @pytree
 class Site:
-    """What one client's update may see: rows of the buffer from `offset` on, by number.
+    """What one client's update may see: rows of the buffer from `offset` on, by number. Who draws batches knows which.
 
-    public_rows: how many rows the client declares. The true number is known only to who draws batches.
     feature_bound: of entries of x, a power of two, if they are on their grid (`fedvi.numerics`); else 0.
     lengths: of rows on their grid (`row_lengths`).
     """
@@ -52,7 +51,6 @@ class Site:
     y: Float[Array, "rows ..."]
     lengths: Float[Array, " rows"]
     offset: Int[Array, ""]
-    public_rows: Int[Array, ""]
     feature_bound: Float[Array, ""]
 
 
@@ -64,13 +62,11 @@ class Clients:
     y: Float[Array, "rows ..."]
     lengths: Float[Array, " rows"]
     offset: Int[Array, " m"]
-    public_rows: Int[Array, " m"]
     feature_bound: Float[Array, ""]
 
     def site(self, client: Any) -> Site:
         """Return client number `client`."""
-        own = self.offset[client], self.public_rows[client]
-        return Site(self.x, self.y, self.lengths, *own, self.feature_bound)
+        return Site(self.x, self.y, self.lengths, self.offset[client], self.feature_bound)
 
 
 def check_tables(clients: Mapping[str, Table] | Sequence[Table], model: Model) -> dict[str, CheckedTable]:
@@ -143,7 +139,7 @@ def check_feature_bound(bound: float) -> None:
         raise InputError(f"Expected feature_bound to be a power of two, got {bound:g}.")
 
 
-def lay_out(tables: Mapping[str, CheckedTable], public_rows: Sequence[int], feature_bound: float = 0.0) -> Clients:
+def lay_out(tables: Mapping[str, CheckedTable], feature_bound: float = 0.0) -> Clients:
     """Lay the rows of all clients end to end.
 
     feature_bound: if not 0, of rows that are on their grid already.
@@ -158,7 +154,6 @@ def lay_out(tables: Mapping[str, CheckedTable], public_rows: Sequence[int], feat
         y=_end_to_end([y for _, y in tables.values()], room),
         lengths=_end_to_end(lengths, room),
         offset=jnp.asarray(np.cumsum(sizes) - sizes, jnp.int32),
-        public_rows=jnp.asarray(public_rows, jnp.int32),
         feature_bound=jnp.asarray(feature_bound, precision()),
     )
 

@@ -106,7 +106,7 @@ def run_block(model: Model, data: Clients, carry: Carry, block: Block) -> tuple[
         state: ClientState = take(carry.clients, turn.client)
         q = take(carry.snapshots, turn.source)
         site = data.site(turn.client)
-        problem = algorithm.problem(block.public, q, state.factor, site.public_rows)
+        problem = algorithm.problem(block.public, q, state.factor)
         new, release = client_step(algorithm, model, block.public, q, state, site, take(block.draws, k))
         server, verdict = server_step(carry.server, turn.client, release)
         verdict = jnp.where(problem.is_proper(), verdict, jnp.int32(Verdict.IMPROPER_CAVITY))

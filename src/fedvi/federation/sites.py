@@ -75,7 +75,7 @@ def lay_out_sites(
 def _laid_out(tables: dict[str, CheckedTable], declared: Mapping[str, int], feature_bound: float) -> Sites:
     sizes = tuple(len(x) for x, _ in tables.values())
     public = tuple(declared.get(name, size) for name, size in zip(tables, sizes, strict=True))
-    return Sites(tuple(tables), sizes, public, lay_out(tables, public, feature_bound))
+    return Sites(tuple(tables), sizes, public, lay_out(tables, feature_bound))
 
 
 def _on_grid(tables: dict[str, CheckedTable], bound: float) -> dict[str, CheckedTable]:

@@ -8,7 +8,8 @@
 | Committee     | prior^share | prior^share          | own rows       | q' / prior^share   |
 | NoiseAwarePVI | q           | none: slope and curvature at q, averaged (`fedvi.local.noise_aware`) |
 
-All of them are the same client step and the same server step; a new one is a subclass with a `problem` method.
+All of them are the same client step and the same server step; a new one is a subclass with a `problem` method. How much
+the likelihood counts is said by `likelihood_scale` alone: clip, grid and noise of a private step follow from it too.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from collections.abc import Hashable
 from dataclasses import field
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from fedvi.checks import in_range, not_a_class, one_of
 from fedvi.data import CheckedTable
@@ -57,12 +57,17 @@ class Algorithm(abc.ABC):
     client_level: ClientLevel | None
 
     @abc.abstractmethod
-    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
-        """Return the local problem of a client that sees q, holds `factor` and declares so many rows."""
+    def problem(self, public: Public, q: Any, factor: Any) -> Problem:
+        """Return the local problem of a client that sees q and holds `factor`."""
 
-    def likelihood_scale(self, public: Public, rows: Any) -> Any:  # noqa: ARG002
+    def likelihood_scale(self, public: Public, public_rows: int) -> float:  # noqa: ARG002
         """Return the weight of the likelihood of a client that declares so many rows."""
-        return jnp.ones_like(public.rows)
+        return 1.0
+
+    def row_scale(self, public: Public, public_rows: int) -> float:
+        """Return the weight of the likelihood of each row of a batch."""
+        expected = self.solver.mechanism.batch_size(public_rows)
+        return public_rows / expected * self.likelihood_scale(public, public_rows)
 
     def change(self, factor: Any, target: Any) -> Any:
         """Return what the factor is multiplied by on its way to the target: `(target / factor)^damping`."""
@@ -101,8 +106,7 @@ class Algorithm(abc.ABC):
         numbers, mechanism = self.numbers(public.prior), self.solver.mechanism
         if self.client_level is not None:
             return self.client_level.lattice(numbers)
-        scale = public_rows / mechanism.batch_size(public_rows) * float(self.likelihood_scale(public, public_rows))
-        return mechanism.lattice(numbers, public_rows, scale)
+        return mechanism.lattice(numbers, public_rows, self.row_scale(public, public_rows))
 
     def __post_init__(self) -> None:
         not_a_class("solver", self.solver)
@@ -124,9 +128,9 @@ class PVI(Algorithm):
     repair: bool = static(default=True)
     client_level: ClientLevel | None = None
 
-    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
+    def problem(self, public: Public, q: Any, factor: Any) -> Problem:  # noqa: ARG002
         """Tie q' to the cavity q / t_m."""
-        return Problem(start=q, removed=factor, base=factor, likelihood_scale=self.likelihood_scale(public, rows))
+        return Problem(start=q, removed=factor, base=factor)
 
 
 @pytree
@@ -154,14 +158,13 @@ class GlobalVI(Algorithm):
     repair: bool = static(default=False)
     client_level: ClientLevel | None = None
 
-    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
-        """Tie q' to the prior, and scale the likelihood to the total number of rows."""
-        scale = self.likelihood_scale(public, rows)
-        return Problem(start=q, removed=q / public.prior, base=factor, likelihood_scale=scale)
+    def problem(self, public: Public, q: Any, factor: Any) -> Problem:
+        """Tie q' to the prior."""
+        return Problem(start=q, removed=q / public.prior, base=factor)
 
-    def likelihood_scale(self, public: Public, rows: Any) -> Any:
-        """Return by how much all rows outnumber the client's."""
-        return public.rows / jnp.asarray(rows).astype(public.rows.dtype)
+    def likelihood_scale(self, public: Public, public_rows: int) -> float:
+        """Scale the likelihood to the total number of rows."""
+        return float(public.rows) / public_rows
 
 
 @pytree
@@ -187,8 +190,7 @@ class Committee(Algorithm):
         """One: a second update would only repeat the first."""
         return 1
 
-    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:  # noqa: ARG002
+    def problem(self, public: Public, q: Any, factor: Any) -> Problem:  # noqa: ARG002
         """Tie q' to the client's share of the prior, whatever the others did."""
         share = public.prior if self.prior == "same" else public.prior ** (1 / public.clients)
-        scale = self.likelihood_scale(public, rows)
-        return Problem(start=share, removed=share.unit(), base=factor.unit(), likelihood_scale=scale)
+        return Problem(start=share, removed=share.unit(), base=factor.unit())

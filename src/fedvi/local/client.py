@@ -88,7 +88,7 @@ def draw(
     index, mask = mechanism.draw(source, rows, public_rows, steps, room)
     shape = (steps, *model.noise_shape(public.prior.dim))
     normals = source.generator.standard_normal(shape) if all(shape) else np.zeros(shape)
-    lattice = _lattice(algorithm, public, public_rows)
+    lattice, scale = _public_numbers(algorithm, public, public_rows)
     in_steps, in_release = np.zeros((steps, 0), np.int64), np.zeros(0, np.int64)
     if lattice is not None and algorithm.client_level is not None:
         in_release = lattice.noise(source, lattice.numbers)
@@ -97,7 +97,8 @@ def draw(
     fields: dict[str, Any] = {
         "rows": index,
         "mask": mask,
-        "scale": np.asarray(public_rows / mechanism.batch_size(public_rows), dtype),
+        "scale": np.asarray(scale, dtype),
+        "total": np.asarray(scale * mechanism.batch_size(public_rows), dtype),
         "grid": np.asarray(0.0 if lattice is None else lattice.grid, dtype),
         "model_noise": normals.astype(dtype),
         "privacy_noise": as_pairs(in_steps),
@@ -107,8 +108,8 @@ def draw(
 
 
 @functools.lru_cache(maxsize=65536)  # of settings, which compare by identity
-def _lattice(algorithm: Algorithm, public: Public, public_rows: int) -> Lattice | None:
-    return algorithm.lattice(public, public_rows)
+def _public_numbers(algorithm: Algorithm, public: Public, public_rows: int) -> tuple[Lattice | None, float]:
+    return algorithm.lattice(public, public_rows), algorithm.row_scale(public, public_rows)
 
 
 def client_step(
@@ -138,7 +139,7 @@ def observed_step(
 
     Everything that leaves, and everything that stays, follows from that and from public numbers.
     """
-    problem = algorithm.problem(public, q, state.factor, site.public_rows)
+    problem = algorithm.problem(public, q, state.factor)
     target, solver, seen = algorithm.solver.solve(problem, state.solver, model, site, draws)
     change = algorithm.change(state.factor, target)
     if algorithm.client_level is not None:
@@ -168,13 +169,13 @@ def update(
     draws: Draws,
 ) -> tuple[ClientState, Release]:
     """Make one update at a site: `client_step`, compiled, after checking that q and the anchor are proper."""
-    check_request(algorithm, public, q, state, site)
+    check_request(algorithm, public, q, state)
     return _compiled_step(algorithm, model, public, q, state, site, draws)
 
 
-def check_request(algorithm: Algorithm, public: Public, q: GaussianFamily, state: ClientState, site: Site) -> None:
+def check_request(algorithm: Algorithm, public: Public, q: GaussianFamily, state: ClientState) -> None:
     """Raise `ImproperError` unless an update of q can be made. Looks at what is public only."""
     require_proper(q, "posterior that the client received")
-    problem = algorithm.problem(public, q, state.factor, site.public_rows)
+    problem = algorithm.problem(public, q, state.factor)
     if not bool(problem.is_proper()):
         raise ImproperError(f"The cavity of the client is improper: {problem.anchor!r}.")

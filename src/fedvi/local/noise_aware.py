@@ -93,11 +93,11 @@ class AveragedQuadratics:
         q, nothing = problem.start.coordinates(), jax.tree.map(jnp.zeros_like, state.quadratic)
 
         def step(total: Quadratic, k: Int[Array, ""]) -> tuple[Quadratic, Any]:
-            negative, seen = self.mechanism.gradient(part, q, batch_of_step(problem, site, draws, k), nothing)
+            negative, seen = self.mechanism.gradient(part, q, batch_of_step(site, draws, k), nothing)
             return jax.tree.map(lambda so_far, sums: so_far - sums / self.steps, total, negative), seen
 
         released, seen = jax.lax.scan(step, nothing, jnp.arange(self.steps))
-        noise = jnp.asarray(self.mechanism.noise_std(draws.scale * problem.likelihood_scale)) ** 2 / self.steps
+        noise = jnp.asarray(self.mechanism.noise_std(draws.scale)) ** 2 / self.steps
 
         updates = state.updates + 1
         count = updates.astype(noise.dtype)
@@ -145,10 +145,9 @@ class NoiseAwarePVI(Algorithm):
         if self.client_level is not None:
             raise InputError("Noise-aware factors know the noise of their mechanism only: leave out client_level.")
 
-    def problem(self, public: Public, q: Any, factor: Any, rows: Int[Array, ""]) -> Problem:
+    def problem(self, public: Public, q: Any, factor: Any) -> Problem:  # noqa: ARG002
         """Look at the rows at q; nothing is tied to a cavity."""
-        scale = self.likelihood_scale(public, rows)
-        return Problem(start=q, removed=q.unit(), base=factor, likelihood_scale=scale)
+        return Problem(start=q, removed=q.unit(), base=factor)
 
     def unit_factor(self, prior: GaussianFamily) -> NoisyGaussian:
         """Return the factor 1, without noise."""

@@ -176,7 +176,7 @@ class PrivateClient(Closing):
     def update(self, q: GaussianFamily) -> Release:
         """Make one private update of the posterior q, or raise `BudgetClosed`."""
         self.check(q)
-        check_request(self._algorithm, self._public, q, self.state, self._rows.site)
+        check_request(self._algorithm, self._public, q, self.state)
         if self._algorithm.event(self._public.prior, self._rows.public) != self.event:
             raise InputError("Expected the settings that the client was opened with, got others: they were changed.")
         self.ledger.charge(self.event, self._purpose)

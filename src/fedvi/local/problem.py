@@ -4,7 +4,7 @@
     target factor = base * q' / start = (base / removed) * q' / anchor
 
 Partitioned VI removes and rebuilds the client's own factor (`removed = base = t_m`); other algorithms differ only in
-these four values (see `fedvi.local.algorithm`).
+these three values, and in the scale (see `fedvi.local.algorithm`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class Problem:
     start: GaussianFamily
     removed: GaussianFamily
     base: Factor
-    likelihood_scale: Float[Array, ""]
 
     @property
     def anchor(self) -> GaussianFamily:
@@ -54,7 +53,8 @@ class Draws:
     """All randomness of one update, drawn before it: what is sampled, and what noise goes in.
 
     rows, mask: row numbers of the client, and which of them count; step k uses entry `k % batches`.
-    scale: declared rows of the client per (expected) row of a batch. grid: of noise and what it is added to.
+    scale: weight of the likelihood of each row of a batch. total: the same of all rows that the client declares.
+    grid: of noise and what it is added to. These three are public numbers, from one place: `draw`.
     model_noise: standard normals for the model's expectation, one entry per step.
     privacy_noise: whole numbers for the mechanism, one entry per step; of size 0 where nothing is private.
     release_noise: whole numbers for the release; of size 0 unless all of the client is the unit of privacy.
@@ -64,6 +64,7 @@ class Draws:
     rows: Int[Array, "batches capacity"]
     mask: Bool[Array, "batches capacity"]
     scale: Float[Array, ""]
+    total: Float[Array, ""]
     grid: Float[Array, ""]
     model_noise: Float[Array, "steps ..."]
     privacy_noise: UInt32[Array, "steps n 2"]

@@ -60,7 +60,6 @@ class Rows:
             y=_padded(y, room),
             lengths=_padded(row_lengths(features), room),
             offset=jnp.int32(0),
-            public_rows=jnp.int32(public),
             feature_bound=jnp.asarray(feature_bound, precision()),
         )
         return cls(site, len(x), public, data, tuple(told))

@@ -106,7 +106,7 @@ class GradientSteps:
 
         def step(carry: tuple[Any, Any], k: Int[Array, ""]) -> tuple[tuple[Any, Any], Any]:
             q, optimizer_state = carry
-            rows = batch_of_step(problem, site, draws, k)
+            rows = batch_of_step(site, draws, k)
             gradient, seen = self.mechanism.gradient(model, q, rows, jax.grad(prior_part)(q))
             updates, optimizer_state = optimizer.update(gradient, optimizer_state, q)
             return (optax.apply_updates(q, updates), optimizer_state), seen
@@ -145,7 +145,7 @@ class Exact:
     def solve(self, problem: Problem, state: Any, model: Model, site: Site, draws: Draws) -> tuple[Any, Any, Any]:
         """Return the exact target factor; nothing has noise."""
         assert isinstance(model, Conjugate)
-        rows = batch_of_step(problem, site, draws, 0)
+        rows = batch_of_step(site, draws, 0)
         statistics = rows.sum_over_rows(
             lambda some, mask: model.sufficient_statistics(*rows.take(some)[:2], rows.scale * mask),
             min(EXACT_AT_ONCE, rows.mask.size),
@@ -162,7 +162,7 @@ class Exact:
             )
 
 
-def batch_of_step(problem: Problem, site: Site, draws: Draws, step: Any) -> Batch:
+def batch_of_step(site: Site, draws: Draws, step: Any) -> Batch:
     """Return what one step gets to see."""
     rows, mask = take((draws.rows, draws.mask), step % draws.rows.shape[0])
     dtype = draws.scale.dtype
@@ -173,8 +173,8 @@ def batch_of_step(problem: Problem, site: Site, draws: Draws, step: Any) -> Batc
         rows=site.offset + rows,
         mask=mask.astype(dtype),
         feature_bound=site.feature_bound,
-        scale=draws.scale * problem.likelihood_scale,
-        total=site.public_rows.astype(dtype) * problem.likelihood_scale,
+        scale=draws.scale,
+        total=draws.total,
         grid=draws.grid,
         model_noise=draws.model_noise[step],
         privacy_noise=draws.privacy_noise[step],

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import dp_accounting  # noqa: F401 - takes a second, once for all clients
 import jax.numpy as jnp
-import numpy as np
 
 from federations import logistic_tables
 from fedvi import PVI, Budget, FullBatchGaussian, Gaussian, GradientSteps, LogisticRegression, PrivateClient
 from fedvi.errors import BudgetClosed
 from fedvi.local import Public, draw, update
+from fedvi.privacy.randomness import UPDATE, Seeded
 from victims import fork_for_every_line, say
 
 DIM = 2
@@ -22,8 +22,8 @@ ALGORITHM = PVI(GradientSteps(2, 0.1, FullBatchGaussian(150.0, 1.0)))
 
 def warm_up(client: PrivateClient, prior: Gaussian) -> None:
     """Compile an update, without noise of real use and without releasing anything."""
-    draws = draw(ALGORITHM, client._model, prior, 30, np.random.default_rng(0))
-    update(ALGORITHM, client._model, client._public, prior, client.state, client._site, draws)
+    draws = draw(ALGORITHM, client._model, client._public, 30, 30, Seeded(0, UPDATE))
+    update(ALGORITHM, client._model, client._public, prior, client.state, client._rows.site, draws)
 
 
 def work(ledger: str, seed: str) -> None:

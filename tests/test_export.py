@@ -56,7 +56,6 @@ def test_the_correction_is_the_average_over_all_rows_of_honest_sites(server: Ser
 UNUSABLE = [
     Declared(200, 0.0, 1e-6, 1e-6),
     Declared(200, 0.0, 1e6, 1e-300),
-    Declared(200, 0.0, 1e6, 1 - 1e-16),
     Declared(200, 0.0, 1e-6, 5e-324),
     Declared(0, 0.5, 1.0, 1e-3),
 ]
@@ -72,6 +71,16 @@ def test_a_site_that_declares_what_cannot_be_has_said_nothing_and_keeps_nobody_f
     assert ratio_of(server) == pytest.approx(260 / 400, rel=1e-6)
     fitted_of(server).save(tmp_path / "model.fedvi")
     assert len(Fitted.load(tmp_path / "model.fedvi").sites) == 3
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1 - 1e-16])
+def test_a_site_that_declares_a_budget_beyond_all_sense_is_heard_no_more_than_others(
+    delta: float, server: Server
+) -> None:
+    say(server, "north", 140.0)
+    say(server, "south", 120.0)
+    say(server, "east", 10.0, Declared(200, 0.0, 1e6, delta))
+    assert ratio_of(server) == pytest.approx(270 / 600, rel=1e-6)
 
 
 @pytest.mark.parametrize(

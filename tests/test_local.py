@@ -38,13 +38,12 @@ from fedvi.privacy.randomness import UPDATE, Seeded
 DIM, ROWS = 4, 60
 
 
-def site_of(x: Any, y: Any, offset: int = 0, rows: int | None = None) -> Site:
+def site_of(x: Any, y: Any, offset: int = 0) -> Site:
     return Site(
         x=jnp.asarray(x, float),
         y=jnp.asarray(y, float),
         lengths=jnp.zeros(len(y)),
         offset=jnp.int32(offset),
-        public_rows=jnp.int32(len(y) if rows is None else rows),
         feature_bound=jnp.asarray(0.0),
     )
 
@@ -124,7 +123,7 @@ def test_other_clients_rows_in_the_buffer_change_nothing(site: Site) -> None:
     algorithm, q = PVI(GradientSteps(mechanism=Minibatch(10))), Gaussian.standard(DIM)
     others = jnp.full((13, DIM), jnp.nan), jnp.full(13, jnp.nan)
     buffer = site_of(
-        jnp.concatenate([others[0], site.x, others[0]]), jnp.concatenate([others[1], site.y, others[1]]), 13, ROWS
+        jnp.concatenate([others[0], site.x, others[0]]), jnp.concatenate([others[1], site.y, others[1]]), 13
     )
     assert leaves_equal(one_update(algorithm, site, q), one_update(algorithm, buffer, q))
 
@@ -292,7 +291,7 @@ def test_one_compilation_serves_settings_and_clients_of_any_size() -> None:
     compilations = set()
     for rate, damping, offset, size in ((0.1, 0.5, 0, 30), (0.7, 0.25, 30, 50), (2.0, 1.0, 0, 30)):
         algorithm = PVI(GradientSteps(3, rate, Minibatch(10)), damping)
-        site = site_of(x, y, offset, size)
+        site = site_of(x, y, offset)
         draws = draw(algorithm, model, public(prior), size, size, Seeded(0, UPDATE))
         update(algorithm, model, public(prior), prior, init_client(algorithm, prior), site, draws)
         compilations.add(client._compiled_step._cache_size())  # type: ignore[attr-defined]

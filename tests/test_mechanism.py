@@ -275,7 +275,6 @@ def test_with_a_wide_clip_and_no_noise_the_private_update_is_the_plain_one() -> 
         y=jnp.asarray(y, float),
         lengths=jnp.asarray(row_lengths(x)),
         offset=jnp.int32(0),
-        public_rows=jnp.int32(50),
         feature_bound=jnp.asarray(BOUND),
     )
     prior, model = Gaussian.standard(DIM), LogisticRegression()

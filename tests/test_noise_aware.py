@@ -70,7 +70,6 @@ def site_of(x: Any, y: Any) -> Site:
         y=jnp.asarray(y, float),
         lengths=jnp.asarray(row_lengths(rows)),
         offset=jnp.int32(0),
-        public_rows=jnp.int32(len(y)),
         feature_bound=jnp.asarray(BOUND),
     )
 
@@ -174,7 +173,8 @@ def test_no_row_moves_slope_and_curvature_by_more_than_the_clip_norm(
         part = QuadraticPart(model, share, 0.3)
         last = np.arange(5) == 4
         everybody, others, own = (
-            private_sums(part, q, x, y, jnp.asarray(mask, float), jnp.float32(clip)) for mask in (last | True, ~last, last)
+            private_sums(part, q, x, y, jnp.asarray(mask, float), jnp.float32(clip))
+            for mask in (last | True, ~last, last)
         )
         for all_rows, all_others, alone in zip(*map(jax.tree.leaves, (everybody[0], others[0], own[0])), strict=True):
             assert np.array_equal(all_rows - all_others, alone)  # by exactly its own numbers
@@ -416,13 +416,18 @@ def test_a_share_that_makes_no_sense_protects_all_the_same(share: float) -> None
     q = Gaussian.standard(DIM).coordinates()
 
     @jax.jit
-    def moved(share: Any) -> Quadratic:
+    def summed(share: Any, mask: Any) -> Quadratic:
         part = QuadraticPart(LogisticRegression(), share, 1.0)
-        return private_sums(part, q, x, y, jnp.ones(1), 1.0, lengths=lengths)[1]
+        return private_sums(part, q, x, y, mask, 1.0, lengths=lengths)[1]
 
     with double_precision():
-        found = np.concatenate(jax.tree.leaves(moved(jnp.float32(share))))
-    assert np.linalg.norm(found) <= 1
+        present, absent = (
+            np.concatenate(jax.tree.leaves(summed(jnp.float32(share), jnp.full(1, mask, jnp.float32))))
+            for mask in (1.0, 0.0)
+        )
+    same = np.array_equal(present, absent, equal_nan=True)  # nothing at all, or what is no number, in both cases
+    assert same or np.linalg.norm(present - absent) <= 1
+    assert np.isfinite(share) == bool(np.all(np.isfinite(present)))
 
 
 def test_settings_of_a_real_client_cannot_be_changed_after_it_was_opened(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from fedvi import Budget, BudgetClosed, Ledger
 from fedvi.data import BinaryTarget, Number, Schema
-from fedvi.data.sketching import sketch_of
 from fedvi.errors import OtherData
+from fedvi.local.sketching import sketch_of
 from fedvi.privacy.events import gaussian
 from fedvi.privacy.ledger import read
 from fedvi.privacy.overlap import Overlap, Sketch, _siphash, number_hashes, text_hashes

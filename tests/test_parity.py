@@ -56,6 +56,7 @@ def simulated(schedule: Schedule, seed: int = SEED) -> Result:
         algorithm=recipe.algorithm,
         schedule=schedule,
         max_updates=PROJECT.updates,
+        feature_bound=PROJECT.schema.feature_bound,
         privacy=budget.beside({part_of(budget, recipes.WIDTH).event: 1}),
     )
 

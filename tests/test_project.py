@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "fedvi"
 MODULES = sorted(module.name for module in pkgutil.walk_packages(fedvi.__path__, "fedvi."))
 LAYERS = [
-    {"errors", "checks", "compiling", "lazy", "pytree"},
+    {"errors", "checks", "compiling", "lazy", "numerics", "pytree"},
     {"gaussian"},
     {"models"},
     {"data"},

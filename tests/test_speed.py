@@ -129,11 +129,9 @@ def test_room_is_enough_and_little_more(rows: int) -> None:
 def test_rows_of_all_clients_lie_end_to_end_in_one_buffer(sizes: list[int]) -> None:
     tables = check_tables(logistic_tables(sizes, 3), LogisticRegression())
     on_grid = {name: (on_row_grid(x, 64.0)[0], y) for name, (x, y) in tables.items()}
-    declared = [size + 7 for size in sizes]
     for chosen, bound in ((tables, 0.0), (on_grid, 64.0)):
-        data = lay_out(chosen, declared, bound)
+        data = lay_out(chosen, bound)
         assert data.x.shape == (roomy(sum(sizes)), 3)
-        assert data.public_rows.tolist() == declared
         assert float(data.feature_bound) == bound
         for index, (x, y) in enumerate(chosen.values()):
             own = slice(int(data.offset[index]), int(data.offset[index]) + sizes[index])
@@ -153,7 +151,7 @@ def test_data_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return there
 
     monkeypatch.setattr(jax, "device_put", watched)
-    lay_out(check_tables(logistic_tables([500, 700], 5), LogisticRegression()), [500, 700])
+    lay_out(check_tables(logistic_tables([500, 700], 5), LogisticRegression()))
     assert len(places) == 3
     assert all(given == used for given, used in places)
 

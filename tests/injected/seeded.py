@@ -11,21 +11,20 @@ from loading import change_when_loaded
 
 SEED = 11
 SITES = ("north", "south")
-UPDATE = 1  # the purpose of a stream that fedvi.federation.randomness calls so
 numbers = itertools.count(1)
 
 
-def simulated_generator() -> Any:
+def simulated_source() -> Any:
     """Return the randomness of this process's next update, as the simulation has it."""
-    from fedvi.federation.randomness import stream
+    from fedvi.privacy.randomness import UPDATE, Seeded
 
     site = Path(os.environ["FEDVI_FLARE_FOLDER"]).parent.name
-    return stream(SEED, UPDATE, SITES.index(site), next(numbers))
+    return Seeded(SEED, UPDATE, SITES.index(site), next(numbers))
 
 
 def change(module: Any) -> None:
-    """Replace one function."""
-    module.secure_generator = simulated_generator
+    """Replace the system's source of random words."""
+    module.System = simulated_source
 
 
 if "FEDVI_FLARE_FOLDER" in os.environ:  # in processes of the engine only

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from fedvi.checks import in_range
 from fedvi.data import Encoded, encode
-from fedvi.data.sketching import sketch_of
 from fedvi.errors import InputError, LedgerInUse
 from fedvi.federation.client import Client
 from fedvi.federation.project import Project
+from fedvi.local.sketching import sketch_of
 from fedvi.privacy import Budget
 
 FOLDER, FILE, STATE = "fedvi", "site.toml", "site.db"

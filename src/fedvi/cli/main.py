@@ -6,6 +6,7 @@ Exit codes: 0 for success, 1 if what was asked could not be done or an audit fai
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -64,9 +65,14 @@ def options(
     """Federated, differentially private Bayesian learning by partitioned variational inference."""
 
 
+def _show_warning(message: Warning | str, *_: object) -> None:
+    typer.echo(f"Warning: {message}", err=True)
+
+
 def main() -> None:
     """Run the command line; errors that fedvi raises on purpose are one line, not a traceback."""
     cache_compilations()
+    warnings.showwarning = _show_warning
     try:
         app()
     except FedviError as error:

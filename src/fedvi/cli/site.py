@@ -200,9 +200,10 @@ def _settings(
 
 def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
     from fedvi.local.private import declared_rows
-    from fedvi.privacy.budget import FEW
+    from fedvi.privacy.budget import warn_if_few
 
     rows = declared_rows(settings.ledger, len(encoded.x), settings.public_rows)
+    warn_if_few(rows)
     project, budget = settings.project, settings.budget.fixed(rows)
     typer.echo(
         f"Federation {project.name}, coordinator {project.host}:{project.port}, schema {project.schema.digest[:12]}"
@@ -221,8 +222,6 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
         f"Public: that you take part, and the declared number of rows, {rows}. It holds for ever. Declare one that you",
         "would give with or without any one person (--public-rows).",
     ]
-    if rows < FEW:
-        lines.append(f"With only {rows} rows the promise holds, but the result is mostly noise.")
     if project.epsilon != settings.epsilon:
         lines.append(f"The coordinator suggests epsilon {project.epsilon:g}.")
     for line in lines:

@@ -29,7 +29,7 @@ from fedvi.local.client import ClientState, Release, check_request, draw, init_c
 from fedvi.local.problem import Public
 from fedvi.local.rows import Rows
 from fedvi.models import Model
-from fedvi.privacy.budget import Budget
+from fedvi.privacy.budget import Budget, warn_if_few
 from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE
 from fedvi.privacy.ledger import OTHER_DATA, Ledger, read
 from fedvi.privacy.overlap import Sketch
@@ -106,7 +106,10 @@ class PrivateClient(Closing):
         exists = Path(ledger).exists()
         rows = Rows.of(table, model, feature_bound, lambda count: declared_rows(ledger, count, public_rows))
         algorithm.solver.check(model, np.asarray(rows.site.x), "the client's table")
-        fixed = budget.fixed(rows.public if algorithm.unit == EXAMPLE else int(public.clients))
+        of_rows = algorithm.unit == EXAMPLE
+        units = rows.public if of_rows else int(public.clients)
+        warn_if_few(units, "rows" if of_rows else "clients")
+        fixed = budget.fixed(units)
         beside: Mapping[Hashable, int] = collections.Counter(part.event for part in sums)
         rest = fixed.beside(beside) if beside else fixed
         most = float("inf") if updates is None else updates

@@ -17,7 +17,7 @@ from fedvi.privacy import Ledger
 from fedvi.privacy.events import poisson_gaussian
 from fedvi.privacy.ledger import digest
 
-UPDATE = poisson_gaussian(5.0, 0.02, 25)
+UPDATE = poisson_gaussian(5.0, 0.02, 25, numbers=14)
 
 
 def fedvi(*arguments: Any, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -56,16 +56,19 @@ def test_budget_finds_noise_and_explains_it() -> None:
 
 
 def test_budget_finds_epsilon_and_takes_delta_from_rows() -> None:
-    ran = fedvi("budget", "--rows", "3907", "--noise-multiplier", "5", "--updates", "69", "--json")
-    plan = json.loads(ran.stdout)
+    asked = ("budget", "--rows", "3907", "--noise-multiplier", "5", "--updates", "69", "--json")
+    plan = json.loads(fedvi(*asked, "--delta", "paper").stdout)
     assert plan["delta"] == 1e-4
     assert round(plan["epsilon"], 3) == 0.497
+    default = json.loads(fedvi(*asked).stdout)
+    assert default["delta"] == 1e-5
+    assert default["epsilon"] > plan["epsilon"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("budget", "--eps", "0.5", "--noise-multiplier", "5"), "Expected --delta, or --rows"),
+        (("budget", "--eps", "0.5", "--noise-multiplier", "5"), "Expected --delta as a number, or --rows"),
         ((*BUDGET,), "Expected two of epsilon, updates and noise_multiplier"),
         ((*BUDGET, "--noise-multiplier", "-5"), "noise_multiplier <= 1e+06, got -5"),
         ((*BUDGET, "--noise-multiplier", "5", "--accountant", "magic"), "one of pld, rdp, moments, filter"),
@@ -91,6 +94,7 @@ def test_ledger_show_and_export_and_statement_and_verify(ledger: Path) -> None:
     assert "salt" not in json.dumps(exported)
     statement = fedvi("ledger", "statement", ledger).stdout
     assert "Never more than epsilon 0.5" in statement
+    assert "NOT A GUARANTEE" not in statement
     assert "3 x 25 times a sum over rows drawn independently with probability 0.02" in " ".join(statement.split())
     verified = fedvi("ledger", "verify", ledger)
     assert "5 entries, chain unbroken" in verified.stdout

@@ -141,13 +141,15 @@ def test_torch_computes_what_fedvi_computes() -> None:
 
     problem, algorithm = one_site(3, rows=500, features=7), private_algorithm()
     draws = problem.draws(algorithm, 3, seed=4)
+    lattice = algorithm.lattice(problem.run(algorithm, 4).public, problem.rows)
+    assert lattice is not None
     same = {"seed": 4, "algorithm": algorithm, "schedule": RoundRobin(), "communications": 3}
     ours: Any = simulate([problem.table], problem.model, **same).clients["client 0"].factor  # type: ignore[arg-type]
     assert np.max(np.abs(np.asarray(ours.precision))) > 0.1
     for clipped in (closed_form(), per_example()):
         client = TorchClient(problem, algorithm, clipped)
         with torch.no_grad():
-            for drawn in torch_draws(draws, 3):
+            for drawn in torch_draws(draws, 3, lattice.size):
                 client.update(*drawn)
         for mine, theirs in zip((ours.natural_mean, ours.precision), client.factor.numpy(), strict=True):
             np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-5)

@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from fedvi.federation.randomness import stream
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedvi import Asynchronous, EventDriven, InputError, Paced, RoundRobin, Schedule, Synchronous, Turn
 from fedvi.federation.plan import SCRATCH, PlannedTurn, plan
+from fedvi.privacy.randomness import Seeded
 
 ALL: list[Schedule] = [Asynchronous(), RoundRobin(), Synchronous(), Paced(), EventDriven(jitter=0.5)]
 INF = math.inf
@@ -107,9 +107,9 @@ def test_random_streams_are_distinct_and_do_not_overlap() -> None:
         (2**63, 1, 0, 0),
         (2**63 + 1, 1, 0, 0),
     ]
-    drawn = [stream(*name).integers(0, 2**64, 5000, np.uint64) for name in named]
+    drawn = [Seeded(*name).words(5000) for name in named]
     assert len(np.unique(np.concatenate(drawn))) == 5000 * len(named)
-    assert np.array_equal(stream(1, 1, 0, 1).random(5), stream(1, 1, 0, 1).random(5))
+    assert np.array_equal(Seeded(1, 1, 0, 1).words(5), Seeded(1, 1, 0, 1).words(5))
 
 
 def replay(planned: list[PlannedTurn], clients: int) -> list[int]:

@@ -131,7 +131,7 @@ def _exact(ideal: Callable[[float], float], spent: Composition, delta: float) ->
         found = ideal(left)
         if found <= bound:
             return found + distance
-        bound = found
+        bound = 1.01 * found  # a little more: the next left is a little less
     return math.inf
 
 

@@ -306,7 +306,10 @@ def test_events_survive_json(event: Any) -> None:
         (lambda: epsilon({to_json(UPDATE)["kind"]: 1}, DELTA), "Expected an event made by fedvi"),
         (lambda: from_json({"kind": "unknown"}), "Expected an event as written by fedvi"),
         (lambda: from_json({"kind": "gaussian", "noise": 1}), "Expected an event as written by fedvi"),
-        (lambda: from_json({"kind": "gaussian", "noise_multiplier": 1.0, "sampling_rate": 0.5}), "Expected an event of"),
+        (
+            lambda: from_json({"kind": "gaussian", "noise_multiplier": 1.0, "sampling_rate": 0.5}),
+            "Expected an event of",
+        ),
         (lambda: padded_poisson_gaussian(1.0, 1.0, 100, 30), "Expected rows and a sampling rate below 1 with capacity"),
         (lambda: gaussian(0.0), "Expected 0.001 <= noise_multiplier <= 1e.06, got 0.0"),
         (lambda: poisson_gaussian(1.0, 1.5), "sampling_rate <= 1, got 1.5"),

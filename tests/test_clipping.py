@@ -27,7 +27,7 @@ from fedvi import (
 from fedvi.models import base
 from fedvi.numerics import Bounds, double_precision, on_row_grid, row_lengths, widen
 from fedvi.privacy import Batch
-from fedvi.privacy.clipping import clipped_sums, in_units, usable_offset
+from fedvi.privacy.clipping import LONGEST_OFFSET, clipped_sums, in_units, usable_offset
 from fedvi.privacy.lattice import from_words
 
 DIM, ROWS, BOUND = 4, 12, 64.0
@@ -504,7 +504,7 @@ def test_a_long_offset_is_shortened_before_its_rounding_counts(size: float) -> N
         bounds = Bounds(jnp.asarray(1.0), jnp.asarray(BOUND), ROWS)
         used = flat(usable_offset(widen(offset), bounds))
     wanted = flat(offset)
-    longest = 2.0**28 / (ROWS * np.sqrt(2 * DIM))
+    longest = min(2.0**28 / (ROWS * np.sqrt(2 * DIM)), LONGEST_OFFSET)
     assert np.linalg.norm(used) == pytest.approx(min(np.linalg.norm(wanted), longest), rel=1e-6)
     assert used @ wanted / np.linalg.norm(used) / np.linalg.norm(wanted) == pytest.approx(1, abs=1e-6)
     summed = clipped_sum(LogisticRegression(), q, data, 1.0, offset)

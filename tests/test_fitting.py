@@ -318,7 +318,9 @@ def test_what_is_not_heard_is_left_to_the_prior() -> None:
     table, _ = simulated(2, 300, binary=True)
     table["rare"] = np.where(np.arange(300) < 2, "seen", "common")
     schema = dataclasses.replace(OUTCOME, columns=(*NUMBERS, Category("rare", ("common", "seen", "never"))))
-    found = {each.feature: each for each in fit(schema, table, site_column="site", seed=0, delta="paper").coefficients()}
+    found = {
+        each.feature: each for each in fit(schema, table, site_column="site", seed=0, delta="paper").coefficients()
+    }
     assert found["rare=never"].heard < 0.2 < found["rare=common"].heard
     assert found["rare=never"].std > 0.9
 

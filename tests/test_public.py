@@ -368,5 +368,8 @@ def test_the_price_of_the_distance_from_real_normals_is_counted() -> None:
     assert counted - plain >= 2.1 * 10**9 * 2.0**-48
     assert counted - plain < 1e-2
     assert epsilon({gaussian(5.0, 1, 10**12): 1}, 1e-5) > 1.01 * plain
+    for accountant in ("pld", "rdp", "moments", "filter"):
+        free, paid = (epsilon({gaussian(5.0, 1, numbers): 1}, 1e-4, accountant, target=1.0) for numbers in (0, 10**6))
+        assert free < paid < free + 1e-5
     event = PoissonGaussian(5.0).event(3907, 25, 216)
     assert 0 < event.distance * 239 < 1e-6  # type: ignore[attr-defined]

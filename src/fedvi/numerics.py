@@ -126,12 +126,14 @@ class Bounds:
     """The public numbers behind a private sum, from which its units follow.
 
     norm: the longest vector that a row may add. feature: the largest entry of a row, a power of two.
-    rows: the most rows that a sum may have.
+    rows: the most rows that a sum may have. shifted: whether something is subtracted from vectors before they are cut,
+        so that cutting may make a difference longer: it has to be fine then.
     """
 
     norm: Float[Array, ""]
     feature: Float[Array, ""]
     rows: int
+    shifted: bool = False
 
     @property
     def step(self) -> Float[Array, ""]:

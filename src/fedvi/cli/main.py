@@ -65,7 +65,7 @@ def options(
     """Federated, differentially private Bayesian learning by partitioned variational inference."""
 
 
-def _show_warning(message: Warning | str, *_: object) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     typer.echo(f"Warning: {message}", err=True)
 
 

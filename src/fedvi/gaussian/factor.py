@@ -133,7 +133,7 @@ class Coordinates(Protocol):
         """Return the projection of rows on their grid, in double precision and whole numbers, as a function of them.
 
         What does not depend on rows is computed once, not with every block of them.
-        steepest: the largest derivative by a variance that `whole_pull_back` will be asked for.
+        steepest: the largest derivative by a variance that `whole_pull_back` will be asked for, or None.
         """
 
     def rows_at_once(self, columns: int) -> int:

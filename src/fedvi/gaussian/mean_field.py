@@ -72,21 +72,30 @@ class ExactMeanField:
     def whole_pull_back(
         self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"], bounds: Bounds
     ) -> MeanFieldCoordinates:
-        """Return the gradient in whole numbers of `units`: one number per row is cut, and multiplies the row."""
-        row_step, scalar_step = self._steps(bounds)
-        slopes, spreads = cut(by_mean, bounds.step / row_step), cut(by_variance, scalar_step)
-        return MeanFieldCoordinates((slopes @ self.rows) * (1 / row_step), spreads @ self.squares)
+        """Return the gradient in whole numbers of `units`: one number per row is cut, and multiplies the row.
+
+        Where the largest slope by a variance is not known, or cutting has to be fine, every entry of the second part is
+        cut instead.
+        """
+        row_step = bounds.row_step(self.rows.shape[1])
+        slopes = (cut(by_mean, bounds.step / row_step) @ self.rows) * (1 / row_step)
+        if self._by_entry(bounds):
+            entries = by_variance[:, None] * (self.squares * (self.weight_variance * self.square_step)[None])
+            return MeanFieldCoordinates(slopes, jnp.sum(cut(entries, bounds.step), axis=0))
+        return MeanFieldCoordinates(slopes, cut(by_variance, self._scalar_step(bounds)) @ self.squares)
 
     def units(self, bounds: Bounds) -> MeanFieldCoordinates:
         """Return the unit of each entry of the gradient."""
-        _, scalar_step = self._steps(bounds)
-        return MeanFieldCoordinates(
-            jnp.full_like(self.weight_variance, bounds.step), self.weight_variance * (self.square_step * scalar_step)
-        )
+        same = jnp.full_like(self.weight_variance, bounds.step)
+        if self._by_entry(bounds):
+            return MeanFieldCoordinates(same, same)
+        return MeanFieldCoordinates(same, self.weight_variance * (self.square_step * self._scalar_step(bounds)))
 
-    def _steps(self, bounds: Bounds) -> tuple[Array, Array]:
-        columns = self.rows.shape[1]
-        return bounds.row_step(columns), bounds.scalar_step(self.steepest, columns)
+    def _by_entry(self, bounds: Bounds) -> bool:
+        return bounds.shifted or self.steepest is None
+
+    def _scalar_step(self, bounds: Bounds) -> Float[Array, ""]:
+        return bounds.scalar_step(self.steepest, self.rows.shape[1])
 
 
 @pytree

@@ -71,8 +71,11 @@ class LinearPredictorModel(Model):
 
     @property
     def steepest_variance_slope(self) -> Any:
-        """The largest derivative of `value` by the variance, where gradients are clipped; beyond, it counts as this."""
-        return 64.0
+        """The largest derivative of `value` by the variance: private steps are faster if it is known. Else None.
+
+        Where gradients are clipped, a larger one counts as this.
+        """
+        return None
 
     def check_form(self, x: np.ndarray, y: np.ndarray, where: str) -> None:
         """Raise unless x is a matrix and y a vector."""
@@ -126,7 +129,8 @@ class LinearPredictorModel(Model):
         zero.
         """
         coordinates, draws, bound = widen((q, z, feature_bound))
-        steepest = jnp.asarray(self.steepest_variance_slope, jnp.float64)
+        known = self.steepest_variance_slope
+        steepest = None if known is None else jnp.asarray(known, jnp.float64)
         project = coordinates.exact(bound, steepest)
 
         def slopes(x: Array, y: Array, lengths: Array) -> tuple[ExactProjection, Array, Array]:
@@ -134,6 +138,8 @@ class LinearPredictorModel(Model):
             sensible = projection.variance <= WIDEST
             variance = jnp.where(sensible, projection.variance, WIDEST)
             by_mean, by_variance = self.slopes(projection.mean, variance, widen(y), draws)
-            return projection, by_mean, jnp.where(sensible, jnp.clip(by_variance, -steepest, steepest), 0)
+            if steepest is not None:
+                by_variance = jnp.clip(by_variance, -steepest, steepest)
+            return projection, by_mean, jnp.where(sensible, by_variance, 0)
 
         return slopes

@@ -48,9 +48,9 @@ class LogisticRegression(LinearPredictorModel):
         return 0.25
 
     @property
-    def steepest_variance_slope(self) -> float:
+    def steepest_variance_slope(self) -> float | None:
         """Twice half of the largest curvature, an eighth; averages over few draws may be far beyond that."""
-        return 0.25 if isinstance(self.expectation, GaussHermite) else 64.0
+        return 0.25 if isinstance(self.expectation, GaussHermite) else None
 
     def noise_shape(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002
         """Return what the chosen expectation needs."""

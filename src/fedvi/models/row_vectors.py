@@ -135,7 +135,7 @@ class SquaredRows:
 
     def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Float[Array, " d"]:
         """Return the sum, by one product of a vector and a matrix."""
-        return cut(weights, self._scalar_step(bounds)) @ self.squares
+        return cut(jnp.where(weights > 0, weights, 0), self._scalar_step(bounds)) @ self.squares
 
     def units(self, bounds: Bounds) -> Float[Array, " d"]:
         """Return what one means in each entry."""

@@ -16,6 +16,7 @@ whatever q is: a row whose vector is not finite counts as zero. Rounding is part
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -25,16 +26,16 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from fedvi.models.row_vectors import Part
-from fedvi.numerics import Bounds, snapped, weight_bits
+from fedvi.numerics import Bounds, bits_of, snapped, weight_bits
 
 ROUNDING = 1e-6
 """Relative error that is allowed for in a row's part, beside cutting, which only shortens it."""
 
-COUNT_BITS = 20
-"""Weights are counted in whole numbers of 2^-20 where an offset is subtracted that often."""
+LONGEST_OFFSET = 2.0**14
+"""Clip norms beyond which an offset is shortened: all rows point away from it then, whatever they hold."""
 
 Sums = tuple[Any, Float[Array, ""]]
-"""Whole-number sums, part by part, and how often the offset is to be subtracted, in units of 2^-COUNT_BITS."""
+"""Whole-number sums, part by part, and how often the offset is to be subtracted, in units of `_count_step`."""
 
 
 def clipped_sums(parts: Any, mask: Float[Array, " n"], bounds: Bounds, offset: Any = None) -> Sums:
@@ -42,6 +43,7 @@ def clipped_sums(parts: Any, mask: Float[Array, " n"], bounds: Bounds, offset: A
 
     parts: a pytree of `Part`s. offset: `usable_offset`, or None; only for a single part.
     """
+    bounds = dataclasses.replace(bounds, shifted=offset is not None)
     counts = jnp.zeros_like(bounds.norm)
 
     def clipped(part: Part) -> Any:
@@ -53,12 +55,12 @@ def clipped_sums(parts: Any, mask: Float[Array, " n"], bounds: Bounds, offset: A
             length = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(offset)))
             sizes = squared + length**2
             squared = jnp.maximum(sizes - 2 * vectors.least_dot(offset), 0)
-            limit = jnp.maximum(limit - vectors.longest_cut(own) - length * 2.0**-COUNT_BITS, 0)
+            limit = jnp.maximum(limit - vectors.longest_cut(own) - length * _count_step(bounds), 0)
         norms = jnp.sqrt(squared + ROUNDING**2 * sizes)
         weights = mask * jnp.minimum(1, limit / jnp.maximum(norms, jnp.finfo(norms.dtype).tiny))
         weights = jnp.where(jnp.isfinite(norms), weights, 0)
         if offset is not None:
-            counts = counts + jnp.sum(jnp.trunc(weights * 2.0**COUNT_BITS))
+            counts = counts + jnp.sum(jnp.trunc(weights * (1 / _count_step(bounds))))
         return vectors.whole_sum(weights, own)
 
     return _map(clipped, parts), counts
@@ -67,25 +69,31 @@ def clipped_sums(parts: Any, mask: Float[Array, " n"], bounds: Bounds, offset: A
 def in_units(sums: Sums, parts: Any, bounds: Bounds, offset: Any = None) -> Any:
     """Return whole-number sums as numbers. parts: of any rows, since only public numbers in them are used."""
     whole, counts = sums
+    bounds = dataclasses.replace(bounds, shifted=offset is not None)
     units = _map(lambda part: part.vectors.units(_bounds_of(part, bounds)), parts)
     total = jax.tree.map(lambda numbers, unit: numbers * jnp.where(jnp.isfinite(unit), unit, 0), whole, units)
     if offset is None:
         return total
-    return jax.tree.map(lambda leaf, each: leaf - (counts * 2.0**-COUNT_BITS) * each, total, offset)
+    return jax.tree.map(lambda leaf, each: leaf - (counts * _count_step(bounds)) * each, total, offset)
 
 
 def usable_offset(offset: Any, bounds: Bounds) -> Any:
     """Return an offset with few bits, so that inner products are exact, and not so long that rounding counts."""
     flat, unravel = ravel_pytree(offset)
-    longest = bounds.norm * (2.0**28 / (bounds.rows * flat.size**0.5))
+    longest = bounds.norm * min(2.0**28 / (bounds.rows * flat.size**0.5), LONGEST_OFFSET)
     length = jnp.sqrt(jnp.sum(flat**2))
     shorter = unravel(flat * jnp.minimum(1, longest / jnp.maximum(length, jnp.finfo(flat.dtype).tiny)))
     return jax.tree.map(lambda leaf: snapped(leaf, weight_bits(leaf.shape[-1])), shorter)
 
 
+def _count_step(bounds: Bounds) -> float:
+    """Return the unit in which weights are counted: their sum stays below 2^52 of it."""
+    return 2.0 ** -min(30, 52 - bits_of(bounds.rows))
+
+
 def _bounds_of(part: Part, bounds: Bounds) -> Bounds:
     share = jnp.clip(jnp.asarray(part.share, bounds.norm.dtype), 0, 1)
-    return Bounds(bounds.norm * jnp.sqrt(share), bounds.feature, bounds.rows)
+    return dataclasses.replace(bounds, norm=bounds.norm * jnp.sqrt(share))
 
 
 def _map(function: Callable[[Part], Any], parts: Any) -> Any:

@@ -56,7 +56,7 @@ def small_config(rows: Path) -> dict[str, Any]:
             "private": {
                 "algorithm": {"kind": "PVI", "solver": private},
                 "schedule": "RoundRobin",
-                "privacy": {"kind": "Budget", "epsilon": [0.5, 1.0]},
+                "privacy": {"kind": "Budget", "epsilon": [0.5, 1.0], "delta": "paper"},
                 "max_updates": 10,
                 "evaluate_every": 10,
             },
@@ -263,7 +263,7 @@ def test_a_run_is_what_simulate_returns(rows: Path, alone: Outcome) -> None:
             seed=seed,
             algorithm=algorithm,
             schedule=schedule,
-            privacy=Budget(0.5),
+            privacy=Budget(0.5, "paper"),
             max_updates=10,
             test=data.test,
         )

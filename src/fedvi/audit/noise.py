@@ -29,6 +29,9 @@ class Finding:
     found: str
     passed: bool
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "passed", bool(self.passed))  # NumPy's would not be JSON
+
 
 def audit_noise(noise: np.ndarray, size: float) -> list[Finding]:
     """Test noise of many updates: (updates, numbers), whole. size: the claimed standard deviation."""

@@ -427,7 +427,7 @@ def test_a_share_that_makes_no_sense_protects_all_the_same(share: float) -> None
         )
     same = np.array_equal(present, absent, equal_nan=True)  # nothing at all, or what is no number, in both cases
     assert same or np.linalg.norm(present - absent) <= 1
-    assert np.isfinite(share) == bool(np.all(np.isfinite(present)))
+    assert np.all(np.isfinite(present))
 
 
 def test_settings_of_a_real_client_cannot_be_changed_after_it_was_opened(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def worst_move(subject: Subject, x: np.ndarray, y: np.ndarray, q: Any, bound: fl
     return float(np.linalg.norm(moved)) * subject.lattice.grid / CLIP
 
 
-def cancelling(dim: int, largest_mean: float, largest: float, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+def cancelling(dim: int, largest_mean: float, largest: float, rng: np.random.Generator) -> tuple[Any, Any, Any]:
     """Return a row, means whose product with it is nothing but rounding, and that product."""
     x = (largest * rng.uniform(0.5, 1, dim)).astype(np.float32)
     m = (largest_mean * rng.uniform(-1, 1, dim)).astype(np.float32)

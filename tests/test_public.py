@@ -96,7 +96,7 @@ def test_the_ledger_keeps_the_declared_number_for_ever(tmp_path: Path) -> None:
 
 def test_everything_public_is_the_same_for_neighbouring_tables(tmp_path: Path) -> None:
     x, y = table(1000)
-    clients = []
+    clients: list[PrivateClient] = []
     for count in (1000, 999):
         accept = ["other people"] if clients else []
         clients.append(opened(tmp_path / str(count), (x[:count], y[:count]), public_rows=1000, accept=accept))

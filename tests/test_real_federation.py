@@ -64,6 +64,7 @@ def test_engine_and_simulation_reach_the_same_posterior(tmp_path: Path, monkeypa
         schedule=Replayed(updates),
         max_updates=25,
         privacy=budget.beside({part_of(budget, recipes.WIDTH).event: 1}),
+        feature_bound=project.schema.feature_bound,
     )
     for one, other in zip(real.values(), arrays_of(simulated.posterior).values(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)

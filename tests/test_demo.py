@@ -49,7 +49,7 @@ def run(folder: Path, unpaid: bool = False) -> None:
                 exchange(client, server, name, 1)
                 with pytest.MonkeyPatch.context() as patch:
                     if unpaid and name == "north":
-                        patch.setattr(client._private.ledger, "charge", lambda event: None)  # noqa: ARG005
+                        patch.setattr(client._private.ledger, "charge", lambda *_: None)
                     exchange(client, server, name, 1)
                 exchange(client, server, name, 9)
         for number, name in enumerate(PROJECT.sites):

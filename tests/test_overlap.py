@@ -96,6 +96,20 @@ def test_strangers_are_not_taken_for_the_same_people() -> None:
     assert [own.overlap(sketch(people(1000, seed))).is_noticed for seed in range(100, 115)] == [False] * 15
 
 
+def narrow(seed: int) -> Rows:
+    rng = np.random.default_rng(seed)
+    return [[*pair, seed % 2] for pair in rng.normal(size=(200, 2)).round(3).tolist()]
+
+
+def test_strangers_in_narrow_tables_are_not_either() -> None:
+    """Two numbers of three digits: without one of them, many rows of strangers look alike."""
+    own = sketch(narrow(0))
+    assert len(np.intersect1d(own.parts.hashes, sketch(narrow(2)).parts.hashes)) > 10
+    assert sum(own.overlap(sketch(narrow(seed))).is_noticed for seed in range(1, 201)) <= 1
+    assert own.overlap(sketch([[row[0], row[1] * 2.54, row[2]] for row in narrow(0)])).is_noticed
+    assert own.overlap(sketch(narrow(0)[:20] + narrow(7))).is_noticed
+
+
 def test_a_table_of_few_different_rows_tells_nothing() -> None:
     rng = np.random.default_rng(1)
     alike = [[int(value) for value in row] for row in rng.integers(0, 2, (2000, 6))]

@@ -345,7 +345,7 @@ def _about_others(related: dict[str, Overlap], accepted: set[str]) -> list[dict[
     """Return what is recorded about older ledgers of some of the same rows, or raise `OtherData` to have it said."""
     if not related:
         return []
-    found = ", ".join(f"{path} ({about.share:.0%} of the rows)" for path, about in related.items())
+    found = ", ".join(f"{path} ({about})" for path, about in related.items())
     said = [word for word in (SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER) if word in accepted]
     if len(said) != 1:
         raise OtherData(

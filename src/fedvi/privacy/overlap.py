@@ -10,6 +10,9 @@ in common, which works although rows were dropped or shuffled, columns swapped, 
 The key is random, one per machine. Key and sketches lie in the state directory (`fedvi.privacy.witness`), readable for
 their owner only, and never leave it. Whoever has both can test a guess of a row, as can whoever has the machine.
 
+Strangers look alike by accident where tables are narrow. Rows of one table tell how often (Good and Turing): if R
+values occur more than once in n rows, about 2 R of them are to be expected in n others.
+
 What it cannot notice: two columns changed in all rows. Tables of which fewer than half of the rows are different (a few
 yes/no columns) tell nothing; of them only the same rows are found, by their digest.
 """
@@ -29,7 +32,7 @@ WHOLE, ALL = 1024, 8192
 """Hashes that are kept: of whole rows, and of all."""
 
 HITS = 3
-"""Common hashes of either kind that are no accident."""
+"""Common hashes of either kind that are no accident, beyond those that are to be expected."""
 
 TELLING = 0.5
 """Share of different rows below which a table tells nothing."""
@@ -39,31 +42,41 @@ Hashes = UInt64[np.ndarray, " n"]
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """What two tables have in common: share of rows of the smaller one, and how many hashes of either kind."""
+    """What two tables have in common: share of rows of the smaller one, and hashes of either kind beyond accidents."""
 
     share: float
-    rows: int
-    parts: int
+    rows: float
+    parts: float
 
     @property
     def is_noticed(self) -> bool:
         """Whether a person should be asked."""
         return self.rows >= HITS or self.parts >= HITS
 
+    def __str__(self) -> str:
+        if self.rows >= HITS or self.share == 1:
+            return f"{self.share:.0%} of the rows" if self.share >= 0.005 else "a few rows"
+        return "rows that agree but for one column" if self.parts >= HITS else "unknown"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Smallest:
-    """The smallest of a set of hashes, and about how many different ones there are."""
+    """The smallest of a set of hashes, those of them that more than one row has, and about how many all are."""
 
     hashes: Hashes
+    repeated: Hashes
     distinct: int
 
-    def common(self, other: Smallest, most: int) -> tuple[int, float]:
-        """Return how many of the smallest are in both, and about how many of all are."""
+    def common(self, other: Smallest, most: int) -> tuple[float, float]:
+        """Return how many of the smallest are in both beyond accidents, and about how many of all are."""
         union = np.union1d(self.hashes, other.hashes)[:most]
         both = int(np.sum(np.isin(union, self.hashes) & np.isin(union, other.hashes)))
         similar = both / max(len(union), 1)
-        return both, similar * (self.distinct + other.distinct) / (1 + similar)
+        larger, smaller = (self, other) if self.distinct > other.distinct else (other, self)
+        repeated = int(np.sum(larger.repeated <= union[-1])) if len(union) else 0
+        accidents = 2 * repeated * smaller.distinct / max(larger.distinct, 1)
+        shared = similar * (self.distinct + other.distinct) / (1 + similar)
+        return both - accidents - 4 * math.sqrt(accidents), shared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,15 +93,17 @@ class Sketch:
         rows, whole, without = 0, _Collector(WHOLE), list[_Collector]()
         for columns in batches:
             total = np.asarray(np.sum(columns, axis=0, dtype=np.uint64))
-            rows += len(total)
-            whole.add(_mixed(total))
+            whole.add(_mixed(total), rows)
             without = without or [_Collector(ALL) for _ in columns]
             for collector, column in zip(without, columns, strict=True):
-                collector.add(_mixed(total - column))
-        found = whole.found
-        kept = [part for part in (found, *(each.found for each in without)) if part.distinct >= TELLING * rows]
-        pool = np.unique(np.concatenate([part.hashes for part in kept])) if kept else np.zeros(0, np.uint64)
-        return cls(rows, found, Smallest(pool[:ALL], sum(part.distinct for part in kept)))
+                collector.add(_mixed(total - column), rows)
+            rows += len(total)
+        pool = _Collector(ALL)
+        telling = [part for part in (whole, *without) if part.distinct >= TELLING * rows]
+        for part in telling:
+            pool.merge(part)
+        parts = Smallest(pool.hashes, pool.repeated, sum(part.distinct for part in telling))
+        return cls(rows, Smallest(whole.hashes, whole.repeated, whole.distinct), parts)
 
     @classmethod
     def of_arrays(cls, x: np.ndarray, y: np.ndarray, key: bytes) -> Sketch:
@@ -112,36 +127,66 @@ class Sketch:
 
     def to_bytes(self) -> bytes:
         """Return the sketch as bytes, for a file of one's own."""
-        about = [self.rows, self.whole.distinct, self.parts.distinct, len(self.whole.hashes)]
-        return json.dumps(about).encode() + b"\n" + np.concatenate([self.whole.hashes, self.parts.hashes]).tobytes()
+        lists = [self.whole.hashes, self.whole.repeated, self.parts.hashes, self.parts.repeated]
+        about = [self.rows, self.whole.distinct, self.parts.distinct, *map(len, lists)]
+        return json.dumps(about).encode() + b"\n" + np.concatenate(lists).tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Sketch:
         """Return the sketch that `to_bytes` wrote."""
         head, _, body = data.partition(b"\n")
-        rows, whole, parts, cut = json.loads(head)
-        hashes = np.frombuffer(body, np.uint64)
-        return cls(rows, Smallest(hashes[:cut], whole), Smallest(hashes[cut:], parts))
+        rows, whole, parts, *lengths = json.loads(head)
+        lists = np.split(np.frombuffer(body, np.uint64), np.cumsum(lengths[:-1]))
+        return cls(rows, Smallest(lists[0], lists[1], whole), Smallest(lists[2], lists[3], parts))
 
 
 class _Collector:
-    """Keeps the smallest of many hashes."""
+    """Keeps the smallest of many hashes, and of each the first and the last row that it came from."""
 
     def __init__(self, most: int):
-        self._most, self._kept, self._limit = most, np.zeros(0, np.uint64), np.uint64(2**64 - 1)
+        self._most, self._limit = most, np.uint64(2**64 - 1)
+        self._kept, self._first, self._last = np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64)
 
-    def add(self, hashes: Hashes) -> None:
-        self._kept = np.unique(np.concatenate([self._kept, hashes[hashes <= self._limit]]))
-        if len(self._kept) > 4 * self._most:
-            self._kept = self._kept[: 4 * self._most]
+    def add(self, hashes: Hashes, row: int) -> None:
+        """Take the hashes of the rows from this number on."""
+        small = np.flatnonzero(hashes <= self._limit)
+        self._take(hashes[small], row + small, row + small)
+
+    def merge(self, other: _Collector) -> None:
+        """Take what another one kept."""
+        self._take(other._kept, other._first, other._last)
+
+    def _take(self, hashes: Hashes, first: np.ndarray, last: np.ndarray) -> None:
+        if not len(hashes):
+            return
+        everything = np.concatenate([self._kept, hashes])
+        order = np.argsort(everything, kind="stable")
+        ordered = everything[order]
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))[: 4 * self._most + 1]
+        full = len(starts) > 4 * self._most
+        end = starts[-1] if full else len(ordered)
+        starts = starts[: 4 * self._most]
+        self._kept = ordered[starts]
+        self._first = np.minimum.reduceat(np.concatenate([self._first, first])[order[:end]], starts)
+        self._last = np.maximum.reduceat(np.concatenate([self._last, last])[order[:end]], starts)
+        if full:
             self._limit = self._kept[-1]
 
     @property
-    def found(self) -> Smallest:
-        """The smallest; how many there are is exact if all were kept, else estimated from how densely they lie."""
+    def hashes(self) -> Hashes:
+        """The smallest."""
+        return self._kept[: self._most]
+
+    @property
+    def repeated(self) -> Hashes:
+        """Those of the smallest that came from more than one row."""
+        return self.hashes[(self._first != self._last)[: self._most]]
+
+    @property
+    def distinct(self) -> int:
+        """How many there are: exact if all were kept, else estimated from how densely they lie."""
         full = self._limit < np.uint64(2**64 - 1)
-        distinct = int(len(self._kept) / (float(self._kept[-1]) * 2.0**-64)) if full else len(self._kept)
-        return Smallest(self._kept[: self._most], distinct)
+        return int(len(self._kept) / (float(self._kept[-1]) * 2.0**-64)) if full else len(self._kept)
 
 
 def number_hashes(values: Float[np.ndarray, " n"], key: bytes) -> Hashes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from fedvi import Budget, BudgetClosed, Ledger
 from fedvi.data import BinaryTarget, Number, Schema
+from fedvi.demo.tables import SITES, adult_project
 from fedvi.errors import OtherData
 from fedvi.local.sketching import sketch_of
 from fedvi.privacy.events import gaussian
@@ -108,6 +110,14 @@ def test_strangers_in_narrow_tables_are_not_either() -> None:
     assert sum(own.overlap(sketch(narrow(seed))).is_noticed for seed in range(1, 201)) <= 1
     assert own.overlap(sketch([[row[0], row[1] * 2.54, row[2]] for row in narrow(0)])).is_noticed
     assert own.overlap(sketch(narrow(0)[:20] + narrow(7))).is_noticed
+
+
+def test_sites_of_the_demonstration_are_strangers(tmp_path: Path) -> None:
+    """People of a census of whom many agree in all but one or two of fifteen columns."""
+    schema = adult_project(tmp_path, 1.0, 5, 0).schema
+    for number in range(5):
+        sketches = [sketch_of(schema, tmp_path / f"{site}.csv", bytes([number]) * 32) for site in SITES]
+        assert not any(one.overlap(two).is_noticed for one, two in itertools.combinations(sketches, 2))
 
 
 def test_a_table_of_few_different_rows_tells_nothing() -> None:

@@ -31,7 +31,7 @@ from jaxtyping import Float, UInt64
 WHOLE, ALL = 1024, 8192
 """Hashes that are kept: of whole rows, and of all."""
 
-HITS = 3
+HITS = 5
 """Common hashes of either kind that are no accident, beyond those that are to be expected."""
 
 TELLING = 0.5
@@ -54,8 +54,8 @@ class Overlap:
         return self.rows >= HITS or self.parts >= HITS
 
     def __str__(self) -> str:
-        if self.rows >= HITS or self.share == 1:
-            return f"{self.share:.0%} of the rows" if self.share >= 0.005 else "a few rows"
+        if self.share >= 0.005:
+            return f"{self.share:.0%} of the rows"
         return "rows that agree but for one column" if self.parts >= HITS else "unknown"
 
 
@@ -72,11 +72,13 @@ class Smallest:
         union = np.union1d(self.hashes, other.hashes)[:most]
         both = int(np.sum(np.isin(union, self.hashes) & np.isin(union, other.hashes)))
         similar = both / max(len(union), 1)
-        larger, smaller = (self, other) if self.distinct > other.distinct else (other, self)
-        repeated = int(np.sum(larger.repeated <= union[-1])) if len(union) else 0
-        accidents = 2 * repeated * smaller.distinct / max(larger.distinct, 1)
+        seen = union[-1] if len(union) else np.uint64(0)
+        repeated = int(np.sum(self.repeated <= seen) + np.sum(other.repeated <= seen))
+        sizes = 2 * self.distinct * other.distinct / max(self.distinct**2 + other.distinct**2, 1)
+        accidents = sizes * repeated
+        chance = 4 * math.sqrt((1 + sizes) * accidents)
         shared = similar * (self.distinct + other.distinct) / (1 + similar)
-        return both - accidents - 4 * math.sqrt(accidents), shared
+        return both - accidents - chance, shared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -22,6 +22,11 @@ settings.register_profile("fedvi", deadline=None, max_examples=30, derandomize=T
 settings.load_profile("fedvi")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are processors: many tests wait for processes that they started."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(params=[False, True], ids=["float32", "float64"])
 def x64(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Run the test in both precisions."""

@@ -85,13 +85,33 @@ def both_sums(
     """Return a clipped sum in whole numbers, and the same in units; most: rows that there is room for."""
     x, y, mask = data
     lengths = jnp.asarray(row_lengths(np.asarray(x))) if lengths is None else lengths
+    noise = jnp.zeros(0, x.dtype) if z is None else z
     with double_precision():
-        bounds = Bounds(widen(clip), widen(bound), len(y) if most is None else most)
-        noise = jnp.zeros(0, x.dtype) if z is None else z
-        part = vectors_of(model, by_row)(q, noise, jnp.asarray(bound, x.dtype))(x, y, lengths)
-        shift = None if offset is None else usable_offset(widen(offset), bounds)
-        sums = clipped_sums(part, widen(mask), bounds, shift)
-        return ravel_pytree(sums)[0], ravel_pytree(in_units(sums, part, bounds, shift))[0]  # type: ignore[return-value]
+        return _both_sums(
+            model, q, x, y, mask, lengths, noise, clip, offset, bound, len(y) if most is None else most, by_row
+        )
+
+
+@functools.partial(jax.jit, static_argnames=("most", "by_row"))
+def _both_sums(
+    model: Any,
+    q: Any,
+    x: Any,
+    y: Any,
+    mask: Any,
+    lengths: Any,
+    z: Any,
+    clip: Any,
+    offset: Any,
+    bound: Any,
+    most: int,
+    by_row: bool,
+) -> Any:
+    bounds = Bounds(widen(clip), widen(bound), most)
+    part = vectors_of(model, by_row)(q, z, jnp.asarray(bound, x.dtype))(x, y, lengths)
+    shift = None if offset is None else usable_offset(widen(offset), bounds)
+    sums = clipped_sums(part, widen(mask), bounds, shift)
+    return ravel_pytree(sums)[0], ravel_pytree(in_units(sums, part, bounds, shift))[0]
 
 
 def clipped_sum(*arguments: Any, **settings: Any) -> np.ndarray:
@@ -178,8 +198,12 @@ def by_mechanism(
         model_noise=jnp.zeros(0) if z is None else z,
         privacy_noise=jnp.zeros((ravel_pytree(q)[0].size, 2), jnp.uint32),
     )
-    _, words = FullBatchGaussian(1.0, clip).noisy_sum(model, q, batch, jnp.asarray(clip), offset)
-    return from_words(words)
+    return from_words(_noisy_sum(base.GRADIENT_BYTES)(model, q, batch, jnp.asarray(clip), offset))
+
+
+@functools.cache
+def _noisy_sum(_room: int) -> Any:
+    return jax.jit(lambda *arguments: FullBatchGaussian(1.0, 1.0).noisy_sum(*arguments)[1])
 
 
 def test_memory_of_row_by_row_clipping_does_not_grow_with_rows() -> None:

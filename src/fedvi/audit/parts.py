@@ -15,7 +15,7 @@ import numpy as np
 
 from fedvi.audit.coupling import couple
 from fedvi.audit.noise import ALPHA, Finding, audit_noise
-from fedvi.audit.subject import CANARY, Subject, everybody, noise_of, silent, without_canary
+from fedvi.audit.subject import CANARY, Subject, everybody, noise_of, silent, some, without_canary
 from fedvi.errors import InputError
 from fedvi.local import Draws
 from fedvi.privacy.randomness import Seeded, Source, System
@@ -58,7 +58,7 @@ def audit_parts(subject: Subject, updates: int = 500) -> list[Finding]:
         Finding("private steps", f"{subject.event.steps} an update", f"{steps}", steps == subject.event.steps)
     )
     if not subject.whole_client:
-        findings += [*_sampling(subject, draws), _padding(subject, draws)]
+        findings += [*_sampling(subject, draws), _padding(subject, some(draws, slice(1)))]
     return findings
 
 

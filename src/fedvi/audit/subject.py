@@ -92,7 +92,7 @@ class Subject:
         """The factor that the client released before: not 1, so that the KL part has a gradient of its own."""
         unit: Any = self.algorithm.unit_factor(self.prior)
         half = 0.5 * self.prior.precision
-        return dataclasses.replace(unit, natural_mean=jnp.full(self.dim, 0.8), precision=half)
+        return dataclasses.replace(unit, natural_mean=jnp.full_like(unit.natural_mean, 0.8), precision=half)
 
     @property
     def q(self) -> GaussianFamily:

@@ -14,7 +14,7 @@ import pytest
 from fedvi import Budget, BudgetClosed, Ledger
 from fedvi.data import BinaryTarget, Number, Schema
 from fedvi.demo.tables import SITES, adult_project
-from fedvi.errors import OtherData
+from fedvi.errors import LedgerError, OtherData
 from fedvi.local.sketching import sketch_of
 from fedvi.privacy.events import gaussian
 from fedvi.privacy.ledger import read
@@ -196,7 +196,89 @@ def test_an_older_ledger_of_the_same_people_pays_too(tmp_path: Path) -> None:
     assert read(tmp_path / "old").charged == {OTHER: 1, EVENT: 3}
     assert read(tmp_path / "old").planned == {OTHER: 2, EVENT: 3}
     assert read(tmp_path / "old").remaining(OTHER) == 1
-    assert read(tmp_path / "new").older == (str((tmp_path / "old").resolve()),)
+    assert [each["path"] for each in read(tmp_path / "new").older] == [str((tmp_path / "old").resolve())]
+
+
+def test_every_plan_is_paid_also_one_like_another(tmp_path: Path) -> None:
+    make(tmp_path / "old", TABLE, "a" * 64, epsilon=4.0).close()
+    with make(tmp_path / "new", TABLE[1:], "b" * 64, "same people", epsilon=4.0) as ledger:
+        ledger.plan(EVENT, 3)
+        ledger.plan(EVENT, 3)
+        ledger.charge(EVENT)
+        ledger.plan(EVENT, 3, independent=True)
+    assert read(tmp_path / "old").charged == {EVENT: 9}
+
+
+def test_people_who_come_later_are_paid_for_by_their_own_ledger(tmp_path: Path) -> None:
+    """A ledger of strangers has plans; then it is used for people who have one."""
+    make(tmp_path / "old", TABLE, "a" * 64).close()
+    with make(tmp_path / "new", people(1000, 9), "b" * 64) as ledger:
+        ledger.plan(EVENT, 5)
+        ledger.charge(EVENT)
+    accept = ["other data", "same people"]
+    with Ledger.open(tmp_path / "new", "c" * 64, sketch=sketch(TABLE[1:]), accept=accept) as ledger:
+        assert ledger.plan(EVENT) == 4
+    assert read(tmp_path / "old").charged == {EVENT: 4}
+
+
+def test_ledgers_that_are_older_still_pay_too(tmp_path: Path) -> None:
+    make(tmp_path / "oldest", TABLE, "a" * 64).close()
+    one = [[row[0] + 100, *row[1:]] for row in TABLE]
+    two = [[row[0] + 100, row[1] + 50, *row[2:]] for row in TABLE]
+    assert not sketch(TABLE).overlap(sketch(two)).is_noticed
+    make(tmp_path / "old", one, "b" * 64, "same people").close()
+    with make(tmp_path / "new", two, "c" * 64, "same people") as ledger:
+        ledger.plan(EVENT, 2)
+    assert read(tmp_path / "old").charged == read(tmp_path / "oldest").charged == {EVENT: 2}
+
+
+def test_ledgers_that_pay_for_each_other_pay_once(tmp_path: Path) -> None:
+    make(tmp_path / "old", TABLE, "a" * 64).close()
+    make(tmp_path / "new", TABLE[1:], "b" * 64, "same people").close()
+    accept = ["other data", "same people"]
+    with Ledger.open(tmp_path / "old", "c" * 64, sketch=sketch(TABLE[2:]), accept=accept) as old:
+        old.plan(OTHER, 2)
+    assert read(tmp_path / "new").charged == {OTHER: 2}
+
+
+def test_rows_of_long_ago_are_remembered(tmp_path: Path) -> None:
+    make(tmp_path / "old", TABLE, "a" * 64).close()
+    strangers = sketch(people(1000, 9))
+    Ledger.open(tmp_path / "old", "b" * 64, sketch=strangers, accept=["other data"]).close()
+    with pytest.raises(OtherData, match=r"old \(100% of the rows\)"):
+        make(tmp_path / "new", TABLE[1:], "c" * 64)
+
+
+def test_a_ledger_that_was_moved_here_is_compared_with_those_that_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "old", TABLE, "a" * 64).close()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("FEDVI_STATE_DIR", str(tmp_path / "elsewhere"))
+        make(tmp_path / "new", TABLE[1:], "b" * 64).close()
+    with pytest.raises(OtherData, match=r"old \(100% of the rows\)"):
+        Ledger.open(tmp_path / "new", "b" * 64, sketch=sketch(TABLE[1:]), accept=["moved"])
+    Ledger.open(tmp_path / "new", "b" * 64, sketch=sketch(TABLE[1:]), accept=["moved", "other people"]).close()
+    with pytest.raises(OtherData, match=r"new \(100% of the rows\)"):
+        make(tmp_path / "newest", TABLE[2:], "c" * 64)
+
+
+def test_an_older_ledger_of_another_unit_or_another_name_does_not_pay(tmp_path: Path) -> None:
+    whole = Ledger.create(tmp_path / "old", Budget(1.0, 1e-5), "a" * 64, unit="client", sketch=sketch(TABLE))
+    whole.close()
+    with make(tmp_path / "new", TABLE[1:], "b" * 64, "same people") as ledger:
+        with pytest.raises(LedgerError, match="is for one client, not for one"):
+            ledger.plan(EVENT, 1)
+        (tmp_path / "old").rename(tmp_path / "elsewhere")
+        make(tmp_path / "old", people(1000, 9), "d" * 64).close()
+        with pytest.raises(OtherData, match="but another"):
+            ledger.plan(EVENT, 1)
+        assert ledger.book.planned == {}
+
+
+def test_a_table_in_which_all_rows_come_twice_is_noticed() -> None:
+    assert sketch(TABLE).overlap(sketch(TABLE + TABLE)).is_noticed
+    assert sketch(TABLE + TABLE[:1500]).overlap(sketch(TABLE[1:] + TABLE[:1500])).is_noticed
 
 
 def test_what_the_older_ledger_cannot_pay_is_not_planned(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def _settings(
 
 def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
     from fedvi.local.private import declared_rows
-    from fedvi.privacy.budget import warn_if_few
+    from fedvi.privacy.budget import FEW, warn_if_few
 
     rows = declared_rows(settings.ledger, len(encoded.x), settings.public_rows)
     warn_if_few(rows)
@@ -213,8 +213,9 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
         if counted:
             found = ", ".join(f"{column} {count}" for column, count in counted.items())
             typer.echo(f"Values {kind} (this stays here): {found}")
+    hidden = "" if rows == len(encoded.x) < FEW else ", and so does their true number"
     lines = [
-        f"Your {len(encoded.x)} rows stay here, and so does their true number. You are about to promise that whoever",
+        f"Your {len(encoded.x)} rows stay here{hidden}. You are about to promise that whoever",
         "sees all that this site ever sends can hardly tell whether any one row was there:",
         f"  epsilon {settings.epsilon:g} at delta {budget.delta:g}, if one row is added or removed; never more",
         f"  at most {project.updates} updates and one number about the posterior's width, each paid before it is made",

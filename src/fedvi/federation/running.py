@@ -68,7 +68,7 @@ def ask_to_stop(path: Path, patience: float = PATIENCE) -> bool:
 
 def in_background(arguments: Sequence[str], log: Path, pid_file: Path, patience: float = PATIENCE) -> int:
     """Run `fedvi ARGUMENTS` on its own, its output in a log, and return its number once it is at work."""
-    with log.open("ab") as output:
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:  # it may count rows
         process = subprocess.Popen(
             [sys.executable, "-m", "fedvi", *arguments],
             stdin=subprocess.DEVNULL,

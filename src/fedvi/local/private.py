@@ -31,7 +31,7 @@ from fedvi.local.rows import Rows
 from fedvi.models import Model
 from fedvi.privacy.budget import Budget, warn_if_few
 from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE
-from fedvi.privacy.ledger import OTHER_DATA, Ledger, read
+from fedvi.privacy.ledger import MOVED, OTHER_DATA, Ledger, read
 from fedvi.privacy.overlap import Sketch
 from fedvi.privacy.randomness import System
 from fedvi.privacy.sampling import default_public_rows
@@ -121,7 +121,7 @@ class PrivateClient(Closing):
             return Sketch.of_arrays(*rows.table, key) if sketch is None else sketch(key)
 
         if exists:
-            changed = sketched() if OTHER_DATA in accept else None
+            changed = sketched() if OTHER_DATA in accept or MOVED in accept else None
             opened = Ledger.open(ledger, rows.digest, schema=schema, sketch=changed, accept=accept)
         else:
             opened = Ledger.create(

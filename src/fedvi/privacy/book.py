@@ -124,9 +124,9 @@ class Book:
         return None if declared is None else int(declared)
 
     @property
-    def older(self) -> tuple[str, ...]:
-        """The ledgers of the same people, which pay for everything too."""
-        return tuple(path for entry in self.words for path in entry.body.get("older", ()))
+    def older(self) -> tuple[dict[str, str], ...]:
+        """The ledgers of the same people, which pay for everything too: path and identity of each."""
+        return tuple(older for entry in self.words for older in entry.body.get("older", ()))
 
     @property
     def head(self) -> Entry:

@@ -95,10 +95,10 @@ def _lattice(clip_norm: float, noise_multiplier: float, numbers: int, most_rows:
         if most_rows * clip_norm / grid + REACH * size < RANGE:
             return Lattice(grid, size, numbers)
         grid *= 2
-        if grid * root > clip_norm:
+        if grid * root > clip_norm or grid > SMOOTHEST * noise_multiplier * clip_norm:
             raise InputError(
                 f"Expected noise and rows that fit 2^52 steps of a grid, got noise multiplier {noise_multiplier:g} and "
-                f"{most_rows} rows. Use less noise."
+                f"{most_rows} rows. {'Split the site' if grid * root <= clip_norm else 'Use less noise'}."
             )
 
 

@@ -33,7 +33,7 @@ from fedvi.privacy import events, storage, witness
 from fedvi.privacy.book import CHARGE, OPENED, PLAN, WORD, Book, Entry
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import CLIENT, EXAMPLE
-from fedvi.privacy.overlap import Overlap, Sketch
+from fedvi.privacy.overlap import Sketch
 from fedvi.privacy.statement import Spent
 
 SCHEMA = """
@@ -47,6 +47,7 @@ CREATE TRIGGER never_deleted BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 
 
 OTHER_DATA, MOVED, ROLLED_BACK = "other data", "moved", "rolled back"
 SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER = "same people", "other people", "second ledger"
+TRAINING = "training"
 WORDS = (OTHER_DATA, MOVED, ROLLED_BACK, SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER)
 """What a person may accept in so many words."""
 
@@ -167,7 +168,8 @@ class Ledger(storage.Closing):
         """Open the ledger of a data set.
 
         data: `digest(x, y)` of its rows. schema: hash of the feature schema that they were encoded by, if any.
-        sketch: of the rows. If these changed, older ledgers of the same people are noticed as in `create`.
+        sketch: of the rows. If these changed, or the ledger was moved, older ledgers of the same people are noticed as
+            in `create`; they then pay for what is planned here and not yet used.
         accept: what a person accepts in so many words, each of which is recorded: `other data` if the data changed,
         `moved` if the ledger comes from another machine, `rolled back` if an older copy took its place.
         """
@@ -178,13 +180,15 @@ class Ledger(storage.Closing):
             book = _read(connection, path)
             opening = book.entries[0].body
             words: list[dict[str, Any]] = []
+            others: list[dict[str, Any]] = []
             print_of_data = witness.fingerprint(opening["salt"], data)
             if (print_of_data, schema) != (book.fingerprint, book.schema):
                 if OTHER_DATA not in accepted:
                     raise OtherData(_other_data(path, book, schema))
                 words.append({"accepted": OTHER_DATA, "fingerprint": print_of_data, "schema": schema})
-                words += _about_others(witness.related(data, sketch or _NO_SKETCH, opening["ledger"]), accepted)
             seen = witness.Witness.open(opening["ledger"], path, book.head)
+            if words or seen is None:
+                others = _about_others(witness.related(data, sketch or _NO_SKETCH, opening["ledger"]), accepted)
             if seen is None:
                 if MOVED not in accepted:
                     raise LedgerRolledBack(
@@ -205,8 +209,11 @@ class Ledger(storage.Closing):
                 caveat = f"the ledger was rolled back from entry {missing} to entry {book.head.number}"
                 words.append({"accepted": ROLLED_BACK, "caveat": caveat})
             ledger = cls(path, connection, book, seen)
-            if words:
-                ledger._append(*((WORD, word) for word in words))
+            for older in (older for word in others for older in word.get("older", ())):
+                for event in book.planned:
+                    ledger._have_paid(older, event, book.remaining(event), TRAINING)
+            if words or others:
+                ledger._append(*((WORD, word) for word in (*words, *others)))
             seen.see(book.head)
             seen.belongs_to(print_of_data)
             if sketch is not None:
@@ -236,7 +243,7 @@ class Ledger(storage.Closing):
         self,
         event: Hashable,
         updates: int | None = None,
-        purpose: str = "training",
+        purpose: str = TRAINING,
         *,
         independent: bool = False,
     ) -> int:
@@ -265,17 +272,38 @@ class Ledger(storage.Closing):
             raise BudgetClosed(self._closed(event, max(wanted, 1), already))
         said = {"independent": True} if anew and independent else {}
         body = {"event": events.to_json(event), "updates": wanted, "purpose": purpose, "anew": anew, **said}
-        for path in self._book.older:
-            with _of_same_people(Path(path)) as older:
-                older._pay_for(self._book.entries[0].body["ledger"], event, wanted, purpose)
+        for older in self._book.older:
+            self._have_paid(older, event, wanted, purpose)
         self._append((PLAN, body))
         return self.remaining(event)
 
-    def _pay_for(self, other: str, event: Hashable, updates: int, purpose: str) -> None:
-        """Pay for all that a newer ledger of the same people plans, at once; a second time it is paid already."""
-        charge = {"event": events.to_json(event), "purpose": purpose, "times": updates, "for": other}
+    def _have_paid(self, older: dict[str, str], event: Hashable, updates: int, purpose: str) -> None:
+        """Have an older ledger of the same people pay for what the next entry here will plan or admit."""
+        if updates > 0:
+            with _of_same_people(**older) as ledger:
+                bill = {"for": self._book.entries[0].body["ledger"], "entry": len(self._book.entries)}
+                ledger._pay(event, updates, purpose, bill, self._book.unit, {bill["for"]})
+
+    def _pay(
+        self, event: Hashable, updates: int, purpose: str, bill: dict[str, Any], unit: str, asked: set[str]
+    ) -> None:
+        """Pay at once for all that a newer ledger of the same people plans; a second time it is paid already.
+
+        Ledgers that are older still pay before, unless they were asked already.
+        """
+        asked = asked | {self._book.entries[0].body["ledger"]}
+        for older in self._book.older:
+            if older["ledger"] not in asked:
+                with _of_same_people(**older) as ledger:
+                    ledger._pay(event, updates, purpose, bill, unit, asked)
+        charge = {"event": events.to_json(event), "purpose": purpose, "times": updates, **bill}
         if any(entry.kind == CHARGE and entry.body == charge for entry in self._book.entries):
             return
+        if self._book.unit != unit:
+            raise LedgerError(
+                f"{self._path}, a ledger of the same people, is for one {self._book.unit}, not for one {unit}: it "
+                "cannot pay for the new one. Use the same unit."
+            )
         if updates > self._book.budget.most_updates(event, self._book.planned):
             raise BudgetClosed(
                 f"Of {self._path}, a ledger of the same people: " + self._closed(event, updates, self._book.planned)
@@ -283,7 +311,7 @@ class Ledger(storage.Closing):
         plan = {"event": charge["event"], "updates": updates, "purpose": purpose, "anew": False, "independent": True}
         self._append((PLAN, plan), (CHARGE, charge))
 
-    def charge(self, event: Hashable, purpose: str = "training") -> int:
+    def charge(self, event: Hashable, purpose: str = TRAINING) -> int:
         """Pay for one use of a planned event, durably, and return the entry's number; or raise `BudgetClosed`."""
         if self.remaining(event) <= 0:
             if event not in self._book.planned:
@@ -341,43 +369,47 @@ class Ledger(storage.Closing):
 _NO_SKETCH = Sketch.of([])
 
 
-def _about_others(related: dict[str, Overlap], accepted: set[str]) -> list[dict[str, Any]]:
+def _about_others(related: list[witness.Related], accepted: set[str]) -> list[dict[str, Any]]:
     """Return what is recorded about older ledgers of some of the same rows, or raise `OtherData` to have it said."""
     if not related:
         return []
-    found = ", ".join(f"{path} ({about})" for path, about in related.items())
+    found = ", ".join(f"{each.path} ({each.overlap})" for each in related)
     said = [word for word in (SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER) if word in accepted]
     if len(said) != 1:
         raise OtherData(
             f"Some of this data has a ledger already: {found}. Open that one, if it is the same data. If it is about "
-            f"the same people, accept {SAME_PEOPLE!r}: the older ledger pays for everything too. If other people only "
-            f"look alike, accept {OTHER_PEOPLE!r}. If the older ledger is lost, restore it or accept {SECOND_LEDGER!r}."
+            f"the same people, and nothing that was released about them had an influence on the new settings, accept "
+            f"{SAME_PEOPLE!r}: the older ledger pays for everything too. If other people only look alike, accept "
+            f"{OTHER_PEOPLE!r}. If the older ledger is lost, restore it or accept {SECOND_LEDGER!r}."
         )
     word: dict[str, Any] = {"accepted": said[0], "overlap": found}
     if said[0] == SAME_PEOPLE:
-        word["older"] = list(related)
+        word["older"] = [{"path": each.path, "ledger": each.ledger} for each in related]
     if said[0] == SECOND_LEDGER:
         word["caveat"] = "the data had a ledger before this one, whose spending is not counted here"
     return [word]
 
 
 @contextlib.contextmanager
-def _of_same_people(path: Path) -> Iterator[Ledger]:
-    """Open an older ledger to pay from it, without its rows."""
-    if not path.is_file():
+def _of_same_people(path: str, ledger: str) -> Iterator[Ledger]:
+    """Open an older ledger to pay from it, without its rows. ledger: its identity."""
+    if not os.path.isfile(path):
         raise OtherData(f"The older ledger of the same people, {path}, is not there. Restore it.")
-    connection = storage.lock(path)
+    where = Path(path)
+    connection = storage.lock(where)
     try:
-        book = _read(connection, path)
-        seen = witness.Witness.open(book.entries[0].body["ledger"], path, book.head)
+        book = _read(connection, where)
+        if book.entries[0].body["ledger"] != ledger:
+            raise OtherData(f"{path} is not the older ledger of the same people, but another. Restore that one.")
+        seen = witness.Witness.open(ledger, where, book.head)
     except BaseException:
         connection.close()
         raise
     if seen is None or seen.saw_more_than(book) is not None:
         connection.close()
         raise LedgerRolledBack(f"Ledger {path} is not the newest copy, or not of this machine. Restore it.")
-    with Ledger(path, connection, book, seen) as ledger:
-        yield ledger
+    with Ledger(where, connection, book, seen) as opened:
+        yield opened
 
 
 def read(path: str | os.PathLike[str]) -> Book:

@@ -75,7 +75,7 @@ class Smallest:
         seen = union[-1] if len(union) else np.uint64(0)
         repeated = int(np.sum(self.repeated <= seen) + np.sum(other.repeated <= seen))
         sizes = 2 * self.distinct * other.distinct / max(self.distinct**2 + other.distinct**2, 1)
-        accidents = sizes * repeated
+        accidents = sizes * repeated if similar < 0.5 else 0.0  # or tables in which every row comes twice look strange
         chance = 4 * math.sqrt((1 + sizes) * accidents)
         shared = similar * (self.distinct + other.distinct) / (1 + similar)
         return both - accidents - chance, shared

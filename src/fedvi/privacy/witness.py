@@ -14,6 +14,7 @@ the same people.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import hmac
 import os
@@ -121,11 +122,10 @@ class Witness(storage.Closing):
             self._connection.execute("INSERT OR IGNORE INTO data VALUES (?)", (fingerprint,))
 
     def remember(self, sketch: Sketch) -> None:
-        """Remember what the rows look like, in place of what was remembered before."""
+        """Remember what the rows look like, beside all that they ever looked like."""
         with storage.explained(self.path):
-            self._connection.execute("CREATE TABLE IF NOT EXISTS sketch (data BLOB NOT NULL)")
-            self._connection.execute("DELETE FROM sketch")
-            self._connection.execute("INSERT INTO sketch VALUES (?)", (sketch.to_bytes(),))
+            self._connection.execute("CREATE TABLE IF NOT EXISTS sketch (data BLOB UNIQUE NOT NULL)")
+            self._connection.execute("INSERT OR IGNORE INTO sketch VALUES (?)", (sketch.to_bytes(),))
 
     def close(self) -> None:
         """Unlock."""
@@ -184,13 +184,22 @@ def creating() -> storage.Lock:
     return storage.Lock(directory / "creating.lock", str(directory), wait=10.0)
 
 
-def related(digest: str, sketch: Sketch, but: str = "") -> dict[str, Overlap]:
-    """Return the ledgers that were made here for some of the same rows, by path, and what they have in common.
+@dataclasses.dataclass(frozen=True)
+class Related:
+    """A ledger that was made here for some of the same rows: where it was, its identity, what they have in common."""
+
+    path: str
+    ledger: str
+    overlap: Overlap
+
+
+def related(digest: str, sketch: Sketch, but: str = "") -> list[Related]:
+    """Return the ledgers that were made here for some of the same rows.
 
     digest: of the rows, which finds the same rows where a sketch tells nothing. but: identity of a ledger to leave out.
     A witness that cannot be read might be that of such a ledger.
     """
-    found = {}
+    found = []
     for path in sorted(_path("").parent.glob("*.witness")):
         if not _has_seen_anything(path) or path.stem == but:
             continue
@@ -199,14 +208,15 @@ def related(digest: str, sketch: Sketch, but: str = "") -> dict[str, Overlap]:
                 ledger, salt = connection.execute("SELECT path, salt FROM ledger").fetchone()
                 prints = [row[0] for row in connection.execute("SELECT fingerprint FROM data")]
                 there = connection.execute("SELECT name FROM sqlite_master WHERE name = 'sketch'").fetchone()
-                kept = connection.execute("SELECT data FROM sketch").fetchone() if there else None
-            overlap = sketch.overlap(Sketch.from_bytes(kept[0])) if kept else Overlap(0.0, 0, 0)
+                kept = connection.execute("SELECT data FROM sketch").fetchall() if there else []
+            overlaps = [sketch.overlap(Sketch.from_bytes(row[0])) for row in kept]
+            overlaps = [overlap for overlap in overlaps if overlap.is_noticed]
             if any(hmac.compare_digest(fingerprint(salt, digest), known) for known in prints):
-                found[str(ledger)] = Overlap(1.0, overlap.rows, overlap.parts)
-            elif overlap.is_noticed:
-                found[str(ledger)] = overlap
+                overlaps = [Overlap(1.0, 0, 0)]
         except (LedgerError, sqlite3.Error, TypeError, ValueError):
-            found[f"maybe that of the damaged witness {path}"] = Overlap(0.0, 0, 0)
+            ledger, overlaps = f"maybe that of the damaged witness {path}", [Overlap(0.0, 0, 0)]
+        if overlaps:
+            found.append(Related(str(ledger), path.stem, max(overlaps, key=lambda overlap: overlap.share)))
     return found
 
 

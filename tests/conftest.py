@@ -27,6 +27,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compiler(request: pytest.FixtureRequest) -> None:
+    """Compile fast, since most programs run once; but as users do where bits or seconds count (marker `optimised`)."""
+    as_users_do = request.node.get_closest_marker("optimised") is not None
+    if as_users_do and jax.config.jax_disable_most_optimizations:
+        jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", not as_users_do)
+
+
 @pytest.fixture(params=[False, True], ids=["float32", "float64"])
 def x64(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Run the test in both precisions."""

@@ -132,7 +132,8 @@ def test_ledger_errors_are_one_line_and_exit_code_1(tmp_path: Path) -> None:
 
 
 def test_audit_prints_claims_and_draws_the_picture(tmp_path: Path) -> None:
-    ran = fedvi("audit", "--unit", "client", "--noise-multiplier", "2", "--steps", "5", "--seed", "1", cwd=tmp_path)
+    options = ("--noise-multiplier", "2", "--steps", "5", "--runs", "2000", "--seed", "1")
+    ran = fedvi("audit", "--unit", "client", *options, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "No claim was contradicted" in ran.stdout
     assert "mu (Gaussian DP)" in ran.stdout

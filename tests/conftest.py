@@ -31,7 +31,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def compiler(request: pytest.FixtureRequest) -> None:
     """Compile fast, since most programs run once; but as users do where bits or seconds count (marker `optimised`)."""
     as_users_do = request.node.get_closest_marker("optimised") is not None
-    if as_users_do and jax.config.jax_disable_most_optimizations:
+    if as_users_do and jax.config.read("jax_disable_most_optimizations"):
         jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", not as_users_do)
 

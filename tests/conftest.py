@@ -10,7 +10,7 @@ from pathlib import Path
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # processes of one test run share compiled code, with nobody else
     kept = tempfile.TemporaryDirectory(prefix="fedvi-tests-", ignore_cleanup_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = kept.name
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import jax
 import pytest
@@ -25,15 +25,6 @@ settings.load_profile("fedvi")
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are processors: many tests wait for processes that they started."""
     return (os.cpu_count() or 1) + 1
-
-
-@pytest.fixture(autouse=True, scope="module")
-def compiler(request: pytest.FixtureRequest) -> None:
-    """Compile fast, since most programs run once; but as users do where bits or seconds count (marker `optimised`)."""
-    as_users_do = request.node.get_closest_marker("optimised") is not None
-    if as_users_do and jax.config.read("jax_disable_most_optimizations"):
-        jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", not as_users_do)
 
 
 @pytest.fixture(params=[False, True], ids=["float32", "float64"])

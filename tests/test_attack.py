@@ -34,8 +34,6 @@ from fedvi.privacy.ledger import read
 from fedvi.privacy.randomness import Seeded, System
 from fedvi.privacy.sums import BoundedSum
 
-pytestmark = pytest.mark.optimised
-
 ROWS, FEATURES, RUNS, CHANCE = 1000, 57, 100, 0.71
 
 SCHEMA = Schema(tuple(Number(f"x{k}", -4, 4, 0, 1) for k in range(FEATURES)), BinaryTarget("y", ("no", "yes")))

@@ -54,8 +54,6 @@ from fedvi.privacy.sampling import padded, poisson_sample
 from fedvi.privacy.sums import BoundedSum
 from fedvi.pytree import pytree
 
-pytestmark = pytest.mark.optimised
-
 STEPS, NOISE, CLIP = 3, 5.0, 1.5
 
 

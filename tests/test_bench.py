@@ -18,8 +18,6 @@ from fedvi.bench.growth_point import measure_point
 from fedvi.bench.one_thread import LIMITS, one_thread
 from fedvi.bench.timing import Contender, Samples, take_turns
 
-pytestmark = pytest.mark.optimised
-
 ROOT = Path(__file__).parent.parent
 KEYS = {
     *("private_step_over_blas", "private_step_batched_over_blas", "pvi_step_over_blas", "blas_us", "private_step_us"),

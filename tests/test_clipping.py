@@ -30,8 +30,6 @@ from fedvi.privacy import Batch
 from fedvi.privacy.clipping import LONGEST_OFFSET, clipped_sums, in_units, usable_offset
 from fedvi.privacy.lattice import from_words
 
-pytestmark = pytest.mark.optimised
-
 DIM, ROWS, BOUND = 4, 12, 64.0
 MODELS = {"logistic": LogisticRegression(), "linear": LinearRegression(0.5)}
 SPREADS: dict[str, Any] = {"mean-field": np.linspace(0.1, 2, DIM), "full": 0.5 * np.eye(DIM) + 0.3}

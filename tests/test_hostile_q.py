@@ -38,8 +38,6 @@ from fedvi.local import Public
 from fedvi.privacy.ledger import read
 from fedvi.privacy.randomness import System
 
-pytestmark = pytest.mark.optimised
-
 ROWS, CLIP, MOST = 100, 1.0, 1 + 1e-6
 STEPPED = PVI(GradientSteps(1, 0.5, FullBatchGaussian(1.0, CLIP)))
 AWARE = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(1.0, CLIP)))

@@ -20,8 +20,6 @@ from fedvi.privacy.events import ETA, TAU
 from fedvi.privacy.lattice import Lattice, as_pairs, as_words, from_words, released
 from fedvi.privacy.randomness import Seeded, Source, System
 
-pytestmark = pytest.mark.optimised
-
 EXAMPLE = Lattice.of(1.5, 5.0, 216, 2**20)
 
 

@@ -41,8 +41,6 @@ from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.privacy.randomness import UPDATE, Seeded, System
 from fedvi.privacy.sampling import most_rows, poisson_sample
 
-pytestmark = pytest.mark.optimised
-
 DIM, BOUND = 3, 4.0
 
 

@@ -23,8 +23,6 @@ from fedvi.privacy.sums import part_of
 from fedvi.pytree import pytree, static
 from small_federation import coordinator, project, rows_of, site
 
-pytestmark = pytest.mark.optimised
-
 PROJECT = project(("north", "south"), 6)
 SEED = 11
 

@@ -38,8 +38,6 @@ from fedvi import (
 from fedvi.errors import FewUnits, ValuesClipped
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
 
-pytestmark = pytest.mark.optimised
-
 DIM = 3
 TABLES: Tables = logistic_tables([200, 90, 400], DIM)
 DP_PVI = PVI(GradientSteps(5, 0.2, PoissonGaussian(8.0, 1.0, minimum=10)))

@@ -25,8 +25,6 @@ from fedvi.federation.block import run_blocks
 from fedvi.numerics import on_row_grid, row_lengths
 from fedvi.privacy.randomness import UPDATE, Seeded
 
-pytestmark = pytest.mark.optimised
-
 # Compilation
 
 

@@ -35,8 +35,6 @@ from fedvi.privacy.randomness import STATISTIC, Seeded, System
 from fedvi.privacy.sampling import most_rows
 from fedvi.privacy.sums import BoundedSum, part_of
 
-pytestmark = pytest.mark.optimised
-
 ANY = st.floats(allow_nan=True, allow_infinity=True, width=64)
 SCHEMA = Schema((Number("a", -3, 3, 0, 1), Number("b", 0, 10, 4, 2)), BinaryTarget("y", ("no", "yes")))
 

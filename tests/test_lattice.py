@@ -184,3 +184,9 @@ def test_words_of_the_system_are_uniform_and_never_the_same() -> None:
 @given(st.integers(0, 2**63), st.integers(1, 50))
 def test_a_permutation_is_one(seed: int, count: int) -> None:
     assert sorted(Seeded(seed, 0).permutation(count).tolist()) == list(range(count))
+
+
+def test_a_grid_too_coarse_for_the_samplers_argument_is_refused() -> None:
+    assert Lattice.of(1.0, 1.0, 1, 2**25).size >= 2**26
+    with pytest.raises(InputError, match="Split the site"):
+        Lattice.of(1.0, 1.0, 1, 2**28)

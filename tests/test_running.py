@@ -46,6 +46,7 @@ def test_who_starts_a_process_in_the_background_is_not_troubled_by_it(
         gc.collect()
     assert not warned
     assert running.running(pid) == number != os.getpid()
+    assert os.stat(tmp_path / "log").st_mode & 0o077 == 0  # what it says about rows is its owner's
     process = psutil.Process(number)
     assert running.ask_to_stop(pid)
     process.wait(10)

@@ -9,7 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from setuptools import Distribution, Extension
 
-SOURCE = "src/fedvi/data/_plain_rows.c"
+SOURCE = "src/fedvi/tables/_plain_rows.c"
 MODULE = "fedvi.data._plain_rows"
 
 
@@ -30,7 +30,7 @@ class Compilation(BuildHookInterface):
         if compiled.exists() and version != "editable":
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
-            build_data["force_include"][str(compiled)] = f"fedvi/data/{compiled.name}"
+            build_data["force_include"][str(compiled)] = f"fedvi/tables/{compiled.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Clean up."""

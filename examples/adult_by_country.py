@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedvi import fit, infer_schema
-from fedvi.data import load_adult, paper_split
+from fedvi.datasets import load_adult, paper_split
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

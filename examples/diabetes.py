@@ -16,7 +16,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import BayesianRidge
 from sklearn.model_selection import train_test_split
 
-from fedvi.sklearn import FederatedLinearRegression
+from fedvi.fitting.sklearn import FederatedLinearRegression
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -10,7 +10,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedvi import PVI, CustomModel, GradientSteps, LinearRegression, simulate
+from fedvi import PVI, CustomModel, LinearRegression, simulate
+from fedvi.inference import GradientSteps
 
 
 def log_likelihood(w, x, y):  # type: ignore[no-untyped-def]

@@ -13,7 +13,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedvi import PVI, Budget, GradientSteps, LogisticRegression, Paced, PoissonGaussian, Result, simulate
+from fedvi import PVI, Budget, LogisticRegression, simulate
+from fedvi.inference import GradientSteps
+from fedvi.privacy import PoissonGaussian
+from fedvi.simulation import Paced, Result
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -13,7 +13,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedvi import PVI, Exact, FullGaussian, LinearRegression, RoundRobin, simulate
+from fedvi import PVI, FullGaussian, LinearRegression, simulate
+from fedvi.inference import Exact
+from fedvi.simulation import RoundRobin
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

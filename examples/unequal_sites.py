@@ -13,19 +13,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedvi import (
-    PVI,
-    Algorithm,
-    Asynchronous,
-    CentralisedVI,
-    Committee,
-    EventDriven,
-    GlobalVI,
-    LogisticRegression,
-    RoundRobin,
-    Schedule,
-    simulate,
-)
+from fedvi import PVI, LogisticRegression, simulate
+from fedvi.inference import Algorithm, CentralisedVI, Committee, GlobalVI
+from fedvi.simulation import Asynchronous, EventDriven, RoundRobin, Schedule
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

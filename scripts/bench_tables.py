@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from fedvi.data import BinaryTarget, Category, Number, Schema, encode_chunks, plain_rows
+from fedvi.tables import BinaryTarget, Category, Number, Schema, plain_rows
+from fedvi.tables.encode import encode_chunks
 
 CHUNK = 250_000
 CATEGORIES = {

@@ -3,7 +3,7 @@
     python scripts/build_adult.py adult.data adult.test
 
 The originals must have the published checksums. The output is the same to the byte on every machine: codes packed into
-bits, no compressor (whose bytes change with its version), no time stamps. `fedvi.data.adult` describes the layout.
+bits, no compressor (whose bytes change with its version), no time stamps. `fedvi.datasets.adult` describes the layout.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedvi.data.adult import COLUMNS, FILE, NUMBERS, SHA256, TARGET
+from fedvi.datasets.adult import COLUMNS, FILE, NUMBERS, SHA256, TARGET
 
 ORIGINALS = {
     "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",

@@ -1,4 +1,4 @@
-"""Put the results of `fedvi bench` into docs/speed.md, or check that they are there.
+"""Put the results of `python -m benchmarks` into docs/speed.md, or check that they are there.
 
     python scripts/publish_bench.py DIR          write docs/bench.json, docs/images and the tables
     python scripts/publish_bench.py --check      exit code 1 unless the document shows what docs/bench.json says
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedvi.bench.tables import Rows, growth_rows, other_rows, step_rows
+from benchmarks.tables import Rows, growth_rows, other_rows, step_rows
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "speed.md"
@@ -58,7 +58,7 @@ def _markdown(rows: Rows) -> str:
 def main() -> int:
     """Publish a directory, or check."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("directory", type=Path, nargs="?", help="directory of `fedvi bench --growth`")
+    parser.add_argument("directory", type=Path, nargs="?", help="directory of `python -m benchmarks growth`")
     parser.add_argument("--check", action="store_true", help="only check the document")
     options = parser.parse_args()
     if options.check == bool(options.directory):

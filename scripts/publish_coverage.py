@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from fedvi.data import BinaryTarget, Number, NumberTarget, Schema
-from fedvi.fitting import fit
+from fedvi.fitting.fit import fit
+from fedvi.tables import BinaryTarget, Number, NumberTarget, Schema
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "tables.md"
 BEGIN, END = "<!-- coverage -->", "<!-- end of coverage -->"

@@ -127,7 +127,7 @@ def _markdown(lines: list[list[str]]) -> str:
 
 def with_tables(document: Path, text: str, results: dict[str, Any]) -> str:
     """Return a document's text with its tables made anew."""
-    from fedvi.experiments.paper import paper_config
+    from fedvi.experiments.papers import paper_config
 
     reference = paper_config()["reference"]
     for name, (place, make) in TABLES.items():

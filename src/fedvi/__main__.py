@@ -1,6 +1,6 @@
 """`python -m fedvi` is the `fedvi` command."""
 
-from fedvi.cli import main
+from fedvi.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -15,6 +15,9 @@ import numpy as np
 
 from fedvi.errors import InputError
 
+LARGEST_FEATURE_BOUND = 8192.0
+"""Of entries of x: private sums of larger ones would run out of bits."""
+
 
 def in_range(name: str, value: object, low: float, high: float = math.inf, *, open_low: bool = False) -> None:
     """Raise unless `low <= value <= high` (or `low < value` with `open_low`) and value is finite.

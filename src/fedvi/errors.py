@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedvi.federation.result import Result
+    from fedvi.simulation.results import Result
 
 
 class FedviError(Exception):

@@ -1,29 +1,32 @@
-"""Names of a package that are imported when they are first used: help stays instant, and who needs no JAX gets none."""
+"""Packages whose names are imported on first use, so that `--help` is fast and commands without numerics load no JAX.
+
+A package lists its public names once, as imports in its `__init__.pyi`. Type checkers read that file, and so does
+`lazily`. A package exports no name that is also the name of one of its modules: the module would hide it.
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
-def lazily(
-    package: str, homes: Sequence[str], names: list[str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package whose names live in modules below it.
-
-    homes: the modules, in the order in which they are looked through.
-    """
+def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package that has an `__init__.pyi`."""
+    module = sys.modules[package]
+    stub = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text(encoding="utf-8"))
+    homes = {
+        alias.name: str(node.module) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
 
     def get(name: str) -> Any:
-        if name in names:
-            for home in homes:
-                module = importlib.import_module(f"{package}.{home}")
-                if hasattr(module, name):
-                    found = getattr(module, name)
-                    setattr(sys.modules[package], name, found)
-                    return found
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(homes[name]), name)
+        setattr(module, name, found)
+        return found
 
-    return get, lambda: names
+    return get, lambda: sorted({*vars(module), *homes}), sorted(homes)

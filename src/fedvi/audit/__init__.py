@@ -1,10 +1,7 @@
-"""Audits: the privacy of the code itself, attacked and measured."""
+"""Audits: attacks on the privacy of the code itself."""
 
-from fedvi.audit.coupling import Coupled, couple
-from fedvi.audit.noise import Finding
-from fedvi.audit.parts import audit_parts
-from fedvi.audit.subject import Subject
-from fedvi.audit.sums import audit_sum
-from fedvi.audit.whole import Verdict, audit_update
+from __future__ import annotations
 
-__all__ = ["Coupled", "Finding", "Subject", "Verdict", "audit_parts", "audit_sum", "audit_update", "couple"]
+from fedvi.lazy import lazily
+
+__getattr__, __dir__, __all__ = lazily(__name__)

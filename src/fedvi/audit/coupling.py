@@ -19,9 +19,10 @@ import jax
 import numpy as np
 
 from fedvi.audit.subject import Subject, everybody, noise_of, with_noise, without_canary
-from fedvi.data import Site
-from fedvi.gaussian import GaussianFamily
-from fedvi.local import ClientState, Draws, Release
+from fedvi.families.base import GaussianFamily
+from fedvi.inference.local_problem import Draws
+from fedvi.inference.rows import Rows
+from fedvi.inference.update import ClientState, Release
 
 UPDATES = 3
 """Updates in a row that are compared."""
@@ -78,7 +79,7 @@ def couple(
 
 
 def _match(
-    subject: Subject, site: Site, draws: Draws, state: ClientState, q: GaussianFamily, wanted: np.ndarray
+    subject: Subject, site: Rows, draws: Draws, state: ClientState, q: GaussianFamily, wanted: np.ndarray
 ) -> tuple[tuple[ClientState, Release], np.ndarray, bool]:
     """Find the noise with which the neighbour shows the same, step after step; return what it then releases.
 

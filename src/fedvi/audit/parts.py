@@ -17,7 +17,7 @@ from fedvi.audit.coupling import couple
 from fedvi.audit.noise import ALPHA, Finding, audit_noise
 from fedvi.audit.subject import CANARY, Subject, everybody, noise_of, silent, some, without_canary
 from fedvi.errors import InputError
-from fedvi.local import Draws
+from fedvi.inference.local_problem import Draws
 from fedvi.privacy.randomness import Seeded, Source, System
 
 NUMBERS = 1_000_000

@@ -6,12 +6,12 @@ import os
 
 import numpy as np
 
-from fedvi.audit.whole import Verdict
+from fedvi.audit.membership import AuditResult
 
 WITHOUT, PRESENT, CLAIM = "#0072B2", "#D55E00", "#000000"  # of the colour-blind safe palette of Okabe and Ito
 
 
-def draw_audit(verdict: Verdict, path: str | os.PathLike[str]) -> None:
+def draw_audit(verdict: AuditResult, path: str | os.PathLike[str]) -> None:
     """Write the picture; the ending of the path chooses the format."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -53,7 +53,7 @@ def draw_audit(verdict: Verdict, path: str | os.PathLike[str]) -> None:
         figure.savefig(path, dpi=150)
 
 
-def _least_misses(verdict: Verdict, alarms: np.ndarray) -> tuple[np.ndarray, str]:
+def _least_misses(verdict: AuditResult, alarms: np.ndarray) -> tuple[np.ndarray, str]:
     """Return the fewest misses that the claim leaves an adversary with so many false alarms, and the claim in words."""
     from scipy.stats import norm
 

@@ -16,13 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedvi.data import Site
-from fedvi.data.clients import DEFAULT_FEATURE_BOUND
 from fedvi.errors import InputError
-from fedvi.gaussian import Factor, Gaussian, GaussianFamily
-from fedvi.local import Algorithm, ClientState, Draws, Public, Release, draw, init_client
-from fedvi.local.client import observed_step
-from fedvi.models import LogisticRegression, Model
+from fedvi.families.base import Factor, GaussianFamily
+from fedvi.families.mean_field import Gaussian
+from fedvi.inference.algorithms import Algorithm
+from fedvi.inference.local_problem import Draws, Public
+from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Rows
+from fedvi.inference.update import ClientState, Release, draw, init_client, observed_step
+from fedvi.models.base import Model
+from fedvi.models.logistic import LogisticRegression
 from fedvi.numerics import on_row_grid, row_lengths
 from fedvi.privacy.events import CLIENT, Event
 from fedvi.privacy.lattice import Lattice, as_pairs, from_words
@@ -124,14 +126,14 @@ class Subject:
         x[CANARY], y[CANARY] = canary, target
         return x, y
 
-    def site(self, x: np.ndarray, y: np.ndarray, bound: float = DEFAULT_FEATURE_BOUND) -> Site:
+    def site(self, x: np.ndarray, y: np.ndarray, bound: float = DEFAULT_FEATURE_BOUND) -> Rows:
         """Return rows as a site has them: on their grid, in a buffer whose size is public."""
         room, dtype = most_rows(self.rows), precision()
         with np.errstate(over="ignore"):
             features, _ = on_row_grid(np.asarray(x, dtype), bound)
             targets = np.asarray(y, dtype)
         missing = room - len(x)
-        return Site(
+        return Rows(
             x=jnp.asarray(np.pad(features, ((0, missing), (0, 0)))),
             y=jnp.asarray(np.pad(targets, (0, missing))),
             lengths=jnp.asarray(np.pad(row_lengths(features), (0, missing))),
@@ -149,7 +151,7 @@ class Subject:
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.draw() for _ in range(updates)))
 
     def update(
-        self, site: Site, draws: Draws, state: ClientState, q: GaussianFamily, *, present: bool = True
+        self, site: Rows, draws: Draws, state: ClientState, q: GaussianFamily, *, present: bool = True
     ) -> tuple[ClientState, Release, np.ndarray]:
         """Make one update, as a client would; return its new state, its release, and all that has noise.
 
@@ -159,7 +161,7 @@ class Subject:
         new, release, seen = self._compiled_update(site, draws, state, q, damping)
         return new, release, from_words(seen)
 
-    def observe(self, site: Site, draws: Draws, q: GaussianFamily | None = None, *, present: bool = True) -> np.ndarray:
+    def observe(self, site: Rows, draws: Draws, q: GaussianFamily | None = None, *, present: bool = True) -> np.ndarray:
         """Return all that has noise in many updates, in units of the grid: (updates, steps, numbers).
 
         The optimiser does not move: all steps of all updates look at the same q.
@@ -182,13 +184,13 @@ class Subject:
 
         _, state = self.public, self.state  # made here, not while compiling
 
-        def all_updates(site: Site, draws: Draws, q: GaussianFamily, damping: Any) -> Any:
+        def all_updates(site: Rows, draws: Draws, q: GaussianFamily, damping: Any) -> Any:
             return jax.lax.map(lambda one: self._step(still, site, one, state, q, damping)[2], draws)
 
         return jax.jit(all_updates)
 
     def _step(
-        self, algorithm: Any, site: Site, draws: Draws, state: ClientState, q: GaussianFamily, damping: Any
+        self, algorithm: Any, site: Rows, draws: Draws, state: ClientState, q: GaussianFamily, damping: Any
     ) -> Any:
         changed = dataclasses.replace(algorithm, damping=damping)
         return observed_step(changed, self.model, self.public, q, state, site, draws)

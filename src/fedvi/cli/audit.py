@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedvi.audit import Finding, Subject, Verdict
+    from fedvi.audit.membership import AuditResult
+    from fedvi.audit.noise import Finding
+    from fedvi.audit.subject import Subject
     from fedvi.privacy.randomness import Source
 
 
@@ -37,7 +39,8 @@ def audit(
 
     Exit code 1 if a claim is contradicted.
     """
-    from fedvi.audit import audit_parts, audit_update
+    from fedvi.audit.membership import audit_update
+    from fedvi.audit.parts import audit_parts
     from fedvi.audit.picture import draw_audit
 
     findings: dict[str, list[Finding]] = {}
@@ -71,21 +74,17 @@ def _subjects(
     """Return what is audited in parts; the last one, without sampling, also as whole updates."""
     import jax.numpy as jnp
 
-    from fedvi import (
-        PVI,
-        AveragedQuadratics,
-        ClientLevel,
-        CustomModel,
-        FullBatch,
-        FullBatchGaussian,
-        FullGaussian,
-        GradientSteps,
-        LinearRegression,
-        NoiseAwarePVI,
-        PoissonGaussian,
-    )
-    from fedvi.audit import Subject
+    from fedvi.audit.subject import Subject
     from fedvi.checks import one_of
+    from fedvi.families.full import FullGaussian
+    from fedvi.inference.algorithms import PVI
+    from fedvi.inference.gradient_steps import GradientSteps
+    from fedvi.inference.noise_aware import AveragedQuadratics, NoiseAwarePVI
+    from fedvi.models.custom import CustomModel
+    from fedvi.models.linear import LinearRegression
+    from fedvi.privacy.client_level import ClientLevel
+    from fedvi.privacy.mechanism import FullBatchGaussian, PoissonGaussian
+    from fedvi.privacy.without_privacy import FullBatch
 
     one_of("unit", unit, ("example", "client"))
     if unit == "client":
@@ -115,9 +114,9 @@ def _sums(noise_multiplier: float, source: Callable[[], Source]) -> list[Finding
     """Audit the sums that real sites release: the width of a posterior."""
     import numpy as np
 
-    from fedvi import LogisticRegression
-    from fedvi.audit import audit_sum
-    from fedvi.local.width import rows_at, width_of
+    from fedvi.audit.sums import audit_sum
+    from fedvi.models.logistic import LogisticRegression
+    from fedvi.models.width import rows_at, width_of
     from fedvi.privacy.sums import BoundedSum
 
     rng = np.random.default_rng(0)
@@ -144,7 +143,7 @@ def _working(*, quiet: bool) -> Any:
     return Console(stderr=True, quiet=quiet).status("Attacking ...")
 
 
-def _plain(findings: dict[str, list[Finding]], verdict: Verdict, passed: bool, out: Path) -> dict[str, Any]:
+def _plain(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool, out: Path) -> dict[str, Any]:
     numbers = {name: value for name, value in vars(verdict).items() if isinstance(value, float)}
     return {
         "passed": passed,
@@ -154,7 +153,7 @@ def _plain(findings: dict[str, list[Finding]], verdict: Verdict, passed: bool, o
     }
 
 
-def _show(findings: dict[str, list[Finding]], verdict: Verdict, passed: bool, out: Path) -> None:
+def _show(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool, out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -12,7 +12,7 @@ from fedvi.cli.tables import parsed_delta
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
-    from fedvi.privacy import Plan
+    from fedvi.privacy.budget import Calibration
 
 
 def budget(
@@ -56,11 +56,11 @@ def budget(
         _show(plan, eps)
 
 
-def _show(plan: Plan, wanted: float | None) -> None:
+def _show(plan: Calibration, wanted: float | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedvi.privacy.statement import ACCOUNTED_BY
+    from fedvi.privacy.ledger.statement import ACCOUNTED_BY
 
     table = Table(title="Privacy budget", show_header=False)
     rows = {

@@ -15,7 +15,7 @@ from fedvi.cli.tables import AsJson
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
-    from fedvi.demo import Outcome
+    from fedvi.federation.demo.run import DemoReport
 
 
 def demo(
@@ -37,7 +37,7 @@ def demo(
     Exit code 1 if a release was lost, applied twice, out of order or not paid for, if a budget was exceeded, or if
     the posterior is not the product of the sites' own factors.
     """
-    from fedvi.demo import demonstrate
+    from fedvi.federation.demo.run import demonstrate
 
     if out is not None and out.exists() and any(out.iterdir()):
         raise InputError(f"Expected a new or empty folder, got {out}.")
@@ -70,12 +70,12 @@ def _terminal(quiet: bool) -> Any:
         yield lambda status: live.update(table_of(status)), lambda line: console.print(line, markup=False)
 
 
-def _print(outcome: Outcome, kept: Path | None) -> None:
+def _print(outcome: DemoReport, kept: Path | None) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from fedvi.privacy.statement import rounded_up
+    from fedvi.privacy.ledger.statement import rounded_up
 
     table = Table("site", title=f"{outcome.updates} updates in {outcome.seconds:.0f} s")
     for name in ("rows", "updates", "epsilon", "sent again", "refused"):
@@ -110,7 +110,7 @@ def bench(
     """
     from rich.console import Console
 
-    from fedvi.demo import measure_speed
+    from fedvi.federation.demo.speed import measure_speed
 
     shown = Console(stderr=True, quiet=as_json).status("Running a coordinator and 4 sites ...")
     with tempfile.TemporaryDirectory(prefix="fedvi-bench-") as folder, shown:

@@ -12,8 +12,9 @@ import typer
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
-    from fedvi.experiments import Experiment, Outcome, RunDirectory
-    from fedvi.experiments.pool import RunAll
+    from fedvi.experiments.config import Experiment
+    from fedvi.experiments.directory import Results, RunDirectory
+    from fedvi.experiments.local_pool import RunAll
 
 FOLDER = Path("fedvi-runs")
 """Where run directories go unless one is named."""
@@ -21,7 +22,7 @@ FOLDER = Path("fedvi-runs")
 
 def open_directory(experiment: Experiment, prefix: str, out: Path | None, *, resume: bool) -> RunDirectory:
     """Return a new directory for the experiment, or with `resume` the one that was left."""
-    from fedvi.experiments import RunDirectory
+    from fedvi.experiments.directory import RunDirectory
     from fedvi.experiments.execute import newest
 
     if not resume:
@@ -47,7 +48,7 @@ def run_and_report(
     again: str,
 ) -> None:
     """Run, write the report, and show the table; exit code 1 if a run failed."""
-    from fedvi.experiments import execute
+    from fedvi.experiments.execute import execute
 
     try:
         outcome = execute(directory, experiment, workers, over=over, quiet=as_json)
@@ -59,11 +60,12 @@ def run_and_report(
         raise typer.Exit(1)
 
 
-def show(outcome: Outcome, *, as_json: bool) -> None:
+def show(outcome: Results, *, as_json: bool) -> None:
     """Write the report of a run directory, and print its table, or its results as JSON."""
     from rich.console import Console
 
-    from fedvi.reports import WIDE, render, render_grid, write_report
+    from fedvi.reports.build import write_report
+    from fedvi.reports.table import WIDE, render, render_grid
 
     with Console(stderr=True, quiet=as_json).status("Drawing the figures and report.html ..."):
         page = write_report(outcome)

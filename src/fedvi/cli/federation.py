@@ -18,7 +18,7 @@ from fedvi.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedvi.federation.store import Store
+    from fedvi.federation.coordinator_file import CoordinatorFile
 
 app = typer.Typer(help="Coordinate a real federation of sites over mutual TLS.", no_args_is_help=True)
 app.command()(demo)
@@ -79,10 +79,10 @@ def init(
 
     Example: fedvi federation init federation.toml --out coordinator
     """
-    from fedvi.federation.making import make_federation
-    from fedvi.federation.project import Project
+    from fedvi.federation.description import Description
+    from fedvi.federation.invitation import make_federation
 
-    project = Project.load(config)
+    project = Description.load(config)
     folder = out or Path(project.name)
     make_federation(project, folder)
     typer.echo(f"Made {folder}. Every site gets its own kit, by a way that nobody else reads, for it holds a key:")
@@ -94,7 +94,7 @@ def init(
 @app.command()
 def add(folder: Folder, site: Annotated[str, typer.Argument(help="Name of the new site.")]) -> None:
     """Let one more site take part, and make its kit. Works while the federation runs."""
-    from fedvi.federation.making import add_to_federation
+    from fedvi.federation.invitation import add_to_federation
 
     typer.echo(f"Made {add_to_federation(folder, site)}. Bring it to {site}, by a way that nobody else reads.")
 
@@ -112,7 +112,7 @@ def start(
 
     Example: fedvi federation start coordinator --test public.csv
     """
-    from fedvi.federation.running import in_background, only_one
+    from fedvi.federation.service import in_background, only_one
     from fedvi.federation.status import status_of
 
     if background:
@@ -122,7 +122,7 @@ def start(
         typer.echo(f"Process {number} runs. Look: fedvi federation status {folder}; output: {folder / LOG}")
         return
     with _opened(folder) as store, only_one(folder / PID, f"The coordinator of {folder}"):
-        from fedvi.federation.flare import Supervisor
+        from fedvi.federation.transports.flare import Supervisor
 
         if store.over:
             typer.echo(f"The federation is over: {store.stop}. Write its posterior: fedvi federation export {folder}")
@@ -148,7 +148,7 @@ def start(
 @app.command()
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """Show q's version and, per site: state, last seen, updates, budget as it declares it, staleness, refusals."""
-    from fedvi.federation.running import running
+    from fedvi.federation.service import running
     from fedvi.federation.status import status_of
 
     with _opened(folder) as store:
@@ -180,7 +180,7 @@ def stop(
     ] = False,
 ) -> None:
     """Stop the coordinator; sites wait until it is started again. With --end, tell them that it is over instead."""
-    from fedvi.federation.running import ask_to_stop
+    from fedvi.federation.service import ask_to_stop
 
     if end:
         with _opened(folder) as store:
@@ -199,7 +199,7 @@ def export(
     force: Force = False,
 ) -> None:
     """Write the posterior as it is now, for fedvi predict and fedvi inspect. Works while the federation runs."""
-    from fedvi.fitting.federated import fitted_of
+    from fedvi.fitting.from_federation import fitted_of
 
     require_new(out, force)
     with _opened(folder) as store:
@@ -222,24 +222,24 @@ def page(folder: Folder, test: TestTable = None, page_host: PageHost = "127.0.0.
 
 @contextlib.contextmanager
 def _opened(folder: Path) -> Any:
-    from fedvi.federation.store import FILE, Store
+    from fedvi.federation.coordinator_file import FILE, CoordinatorFile
 
     if not (folder / FILE).is_file():
         raise InputError(
             f"Expected the folder of a coordinator, got {folder} without {FILE}. Make one: federation init."
         )
-    with Store.open(folder / FILE) as store:
+    with CoordinatorFile.open(folder / FILE) as store:
         yield store
 
 
 @contextlib.contextmanager
-def _page(store: Store, test: Path | None, wanted: bool, host: str, port: int) -> Any:
+def _page(store: CoordinatorFile, test: Path | None, wanted: bool, host: str, port: int) -> Any:
     """Serve the page, and give a function that measures q on the test table, whether somebody looks or not."""
     if not wanted:
         yield lambda: None
         return
+    from fedvi.federation.page.server import LivePage
     from fedvi.federation.status import Scores, status_of
-    from fedvi.reports.live import LivePage
 
     scores = None if test is None else Scores(store, test)
     with LivePage(lambda: status_of(store, scores), host, port) as live:
@@ -288,7 +288,7 @@ def table_of(status: dict[str, Any]) -> Any:
     from rich.table import Table
 
     from fedvi.federation.status import ago
-    from fedvi.privacy.statement import rounded_up
+    from fedvi.privacy.ledger.statement import rounded_up
 
     title = f"{escape(status['name'])}: q after {status['version']} updates"
     table = Table("site", "state", title=title, caption="stale: updates of others that a site's last one had not seen")

@@ -23,7 +23,7 @@ from fedvi.cli.tables import (
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
-    from fedvi.fitting import Fitted
+    from fedvi.fitting.fitted import Fitted
 
 
 def fit(
@@ -61,7 +61,7 @@ def fit(
     require_new(out, force)
     if not_private and eps is not None:
         raise InputError(f"Expected --eps or --not-private, got both (--eps {eps:g}). Leave one out.")
-    from fedvi.fitting import fit as fit_tables
+    from fedvi.fitting.fit import fit as fit_tables
 
     fitted = fit_tables(
         schema,
@@ -111,7 +111,7 @@ def _show(fitted: Fitted, out: Path, scores: dict[str, float]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from fedvi.privacy.statement import rounded_up
+    from fedvi.privacy.ledger.statement import rounded_up
 
     console = Console()
     table = Table("site", title=f"{len(fitted.sites)} sites, {len(fitted.schema.features)} features")

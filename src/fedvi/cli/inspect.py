@@ -12,7 +12,7 @@ import typer
 from fedvi.cli.tables import AsJson, Level, ModelFile
 
 if TYPE_CHECKING:
-    from fedvi.fitting import Coefficient, Fitted
+    from fedvi.fitting.fitted import Coefficient, Fitted
 
 NARROWEST = 11
 """Characters of an interval's drawing at least; always an odd number, so that zero has its own."""
@@ -38,8 +38,8 @@ def inspect(
 
     Example: fedvi inspect model.fedvi --figure coefficients.svg
     """
-    from fedvi.fitting import Fitted
-    from fedvi.fitting.file import read_header
+    from fedvi.fitting.fitted import Fitted
+    from fedvi.fitting.posterior_file import read_header
 
     fitted = Fitted.load(model)
     coefficients = sorted(fitted.coefficients(level), key=lambda each: -abs(each.mean) / each.std)
@@ -104,6 +104,6 @@ def drawing(each: Coefficient, reach: float, room: int) -> str:
 
 
 def _draw(fitted: Fitted, coefficients: list[Coefficient], level: float, path: Path) -> None:
-    from fedvi.reports.coefficients import draw_coefficients
+    from fedvi.reports.figures.coefficients import draw_coefficients
 
     draw_coefficients(fitted, coefficients, level, path)

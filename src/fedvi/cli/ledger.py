@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedvi.privacy.book import Book, Entry
+    from fedvi.privacy.ledger.entries import Book, Entry
 
 app = typer.Typer(
     help="Look at the privacy ledger of a data set: what was planned, what was spent.", no_args_is_help=True
@@ -26,7 +26,7 @@ def show(
     last: Annotated[int, typer.Option(help="How many of the last entries to show.")] = 10,
 ) -> None:
     """Show budget, spending and the last entries. Works while a client has the ledger open."""
-    from fedvi.privacy.ledger import read
+    from fedvi.privacy.ledger.ledger import read
 
     book = read(path)
     if as_json:
@@ -50,8 +50,8 @@ def statement(
     Example: fedvi ledger statement patients.ledger --format markdown > statement.md
     """
     from fedvi.checks import one_of
-    from fedvi.privacy.disclosure import disclosure, to_markdown
-    from fedvi.privacy.ledger import read
+    from fedvi.privacy.ledger.disclosure import disclosure, to_markdown
+    from fedvi.privacy.ledger.ledger import read
 
     one_of("--format", form, ("text", "json", "markdown"))
     book, title = read(path), f"the data of ledger {path.name}"
@@ -66,7 +66,7 @@ def statement(
 @app.command()
 def verify(path: File) -> None:
     """Check the file, its chain, and that its witness on this machine has seen nothing newer."""
-    from fedvi.privacy.ledger import read, verify_witness
+    from fedvi.privacy.ledger.ledger import read, verify_witness
 
     book = read(path)
     typer.echo(f"{path}: {len(book.entries)} entries, chain unbroken.")

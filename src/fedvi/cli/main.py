@@ -13,7 +13,6 @@ import typer
 
 from fedvi import __version__
 from fedvi.cli.audit import audit
-from fedvi.cli.bench import bench
 from fedvi.cli.budget import budget
 from fedvi.cli.federation import app as federation
 from fedvi.cli.fit import fit
@@ -47,7 +46,6 @@ app.add_typer(site, name="site")
 app.add_typer(ledger, name="ledger")
 app.add_typer(schema, name="schema")
 app.command()(audit)
-app.command()(bench)
 
 
 def _version(wanted: bool) -> None:

@@ -15,7 +15,7 @@ from fedvi.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fedvi.fitting import Predictions
+    from fedvi.fitting.fitted import Predictions
 
 
 def predict(
@@ -38,7 +38,7 @@ def predict(
 
     Example: fedvi predict model.fedvi new-patients.csv --out predictions.csv
     """
-    from fedvi.fitting import Fitted
+    from fedvi.fitting.fitted import Fitted
 
     if out is not None:
         require_new(out, force)

@@ -19,8 +19,8 @@ def report(
     import dataclasses
 
     from fedvi.cli.experiment import FOLDER, show
-    from fedvi.experiments import read
-    from fedvi.reports import merge
+    from fedvi.experiments.directory import read
+    from fedvi.reports.build import merge
 
     outcomes = [read(directory) for directory in directories]
     outcome = outcomes[0] if len(outcomes) == 1 else merge(outcomes, out or FOLDER / "comparison")

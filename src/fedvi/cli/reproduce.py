@@ -56,8 +56,8 @@ def reproduce(
     Writes a run directory with results, history, figures and report.html. Everything is a simulation from seeds.
     """
     from fedvi.cli.experiment import open_directory, run_and_report
-    from fedvi.experiments import heatmap_experiment, paper_experiment
-    from fedvi.experiments.pool import run_all
+    from fedvi.experiments.local_pool import run_all
+    from fedvi.experiments.papers import heatmap_experiment, paper_experiment
 
     chosen_seeds = _seeds(seeds)
     if heatmap:

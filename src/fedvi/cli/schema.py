@@ -16,8 +16,10 @@ from fedvi.cli.tables import AsJson, Encoding, Force, SchemaFile, SiteColumn, Ta
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedvi.data import Counts, Inferred, Schema
-    from fedvi.data.reader import Reader
+    from fedvi.tables.encode import Counts
+    from fedvi.tables.infer import Inferred
+    from fedvi.tables.reader import Reader
+    from fedvi.tables.schema import Schema
 
 app = typer.Typer(
     help="Make the feature schema that all sites share, and check tables against it.", no_args_is_help=True
@@ -44,7 +46,7 @@ def infer(
 
     Example: fedvi schema infer sample.csv --target died --out schema.toml
     """
-    from fedvi.data import infer_schema
+    from fedvi.tables.infer import infer_schema
 
     require_new(out, force)
     found = infer_schema(table, target, ignore=ignore or (), max_categories=max_categories, encoding=encoding)
@@ -72,7 +74,10 @@ def check(
 
     Example: fedvi schema check schema.toml clinic.csv
     """
-    from fedvi.data import BinaryTarget, Counts, Schema, encode_chunks, open_table
+    from fedvi.tables.columns import BinaryTarget
+    from fedvi.tables.encode import Counts, encode_chunks
+    from fedvi.tables.read import open_table
+    from fedvi.tables.schema import Schema
 
     rules = Schema.load(schema)
     reader = open_table(table, encoding=encoding)
@@ -142,7 +147,7 @@ def _show_schema(found: Inferred, out: Path) -> None:
     from rich.markup import escape
     from rich.table import Table as Grid
 
-    from fedvi.data import BinaryTarget, Category
+    from fedvi.tables.columns import BinaryTarget, Category
 
     grid = Grid("column", "kind", "range or values", "missing", title=f"Schema of {found.rows:,} rows")
     for part in (*found.schema.columns, found.schema.target):

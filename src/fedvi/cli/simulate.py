@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedvi.experiments import Experiment
+    from fedvi.experiments.config import Experiment
 
 
 def simulate(
@@ -36,9 +36,9 @@ def simulate(
     Writes a run directory with results, history, figures and report.html.
     """
     from fedvi.cli.experiment import open_directory, run_and_report
-    from fedvi.experiments import Experiment
-    from fedvi.experiments.pool import run_all
-    from fedvi.experiments.ray_cluster import on_ray
+    from fedvi.experiments.config import Experiment
+    from fedvi.experiments.local_pool import run_all
+    from fedvi.experiments.ray_pool import on_ray
 
     experiment = Experiment.load(config)
     if dry_run:

@@ -15,9 +15,9 @@ from fedvi.cli.tables import TABLE_HELP, AsJson, Encoding
 from fedvi.errors import FedviError, InputError
 
 if TYPE_CHECKING:
-    from fedvi.data import Encoded
-    from fedvi.federation.client import Client
-    from fedvi.federation.joining import SiteSettings
+    from fedvi.federation.settings import SiteSettings
+    from fedvi.federation.site import Site
+    from fedvi.tables.encode import Encoded
 
 app = typer.Typer(help="Take part in a federation with your own table.", no_args_is_help=True)
 
@@ -54,10 +54,10 @@ def join(
 
     Example: fedvi site join north.zip --data patients.csv --eps 1.0 --ledger north.ledger
     """
-    from fedvi.federation.client import want
-    from fedvi.federation.joining import FOLDER
-    from fedvi.federation.making import unpack_kit
-    from fedvi.federation.running import in_background, only_one
+    from fedvi.federation.invitation import unpack_kit
+    from fedvi.federation.service import in_background, only_one
+    from fedvi.federation.settings import FOLDER
+    from fedvi.federation.site import want
     from fedvi.federation.wire import WORKING
 
     folder = unpack_kit(kit).resolve()
@@ -83,11 +83,11 @@ def join(
 @app.command()
 def status(kit: Kit, as_json: AsJson = False) -> None:
     """Show what this site has done, spent and been told."""
-    from fedvi.federation.joining import FOLDER, SiteSettings
-    from fedvi.federation.running import running
+    from fedvi.federation.service import running
+    from fedvi.federation.settings import FOLDER, SiteSettings
     from fedvi.federation.wire import FINISHED, LEFT, WORKING
-    from fedvi.privacy.ledger import read
-    from fedvi.privacy.statement import rounded_up
+    from fedvi.privacy.ledger.ledger import read
+    from fedvi.privacy.ledger.statement import rounded_up
 
     folder = _folder(kit)
     settings = SiteSettings.load(folder)
@@ -152,8 +152,8 @@ def leave(
     patience: Annotated[float, typer.Option(help="Seconds to try to tell the coordinator.")] = 60.0,
 ) -> None:
     """Leave the federation. What was released stays in the posterior; the ledger stays yours. join comes back."""
-    from fedvi.federation.joining import FOLDER, SiteSettings
-    from fedvi.federation.running import only_one, running
+    from fedvi.federation.service import only_one, running
+    from fedvi.federation.settings import FOLDER, SiteSettings
     from fedvi.federation.wire import FINISHED, LEFT
 
     folder = _folder(kit)
@@ -186,7 +186,7 @@ def _settings(
     accept: tuple[str, ...],
 ) -> SiteSettings:
     """Return what was asked for; of a site that joined before, what it chose then."""
-    from fedvi.federation.joining import SiteSettings
+    from fedvi.federation.settings import SiteSettings
 
     if data is None and eps is None and ledger is None:
         settings = SiteSettings.load(folder)
@@ -199,7 +199,7 @@ def _settings(
 
 
 def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
-    from fedvi.local.private import declared_rows
+    from fedvi.inference.private_client import declared_rows
     from fedvi.privacy.budget import FEW, warn_if_few
 
     rows = declared_rows(settings.ledger, len(encoded.x), settings.public_rows)
@@ -231,12 +231,12 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
 
 def _end_leftovers(folder: Path) -> None:
     """End the engine's processes of a command that was killed: they work on, and have the ledger."""
-    from fedvi.federation.flare import site_parent
+    from fedvi.federation.transports.flare import site_parent
 
     site_parent(folder).stop()
 
 
-def _say_left(client: Client) -> None:
+def _say_left(client: Site) -> None:
     for line in client.noticed:
         typer.echo(f"Noticed (this stays here): {line}.")
     typer.echo(f"The ledger admits {client.remaining} more updates.")
@@ -244,7 +244,7 @@ def _say_left(client: Client) -> None:
 
 def _work(settings: SiteSettings, deadline: float | None = None) -> None:
     """Keep the engine's process alive until the site has said its last."""
-    from fedvi.federation.flare import site_parent
+    from fedvi.federation.transports.flare import site_parent
     from fedvi.federation.wire import FINISHED, LEFT
 
     parent = site_parent(settings.folder)
@@ -313,16 +313,16 @@ def _folder(kit: Path) -> Path:
 
 
 def _site(settings: SiteSettings) -> Any:
-    from fedvi.federation.client import read_site
     from fedvi.federation.database import Database
+    from fedvi.federation.site import read_site
 
     with Database.open(settings.state) as database:
         return read_site(database)
 
 
 def _want(kit: Path, wanted: str, said: str) -> str:
-    from fedvi.federation.client import want
-    from fedvi.federation.joining import SiteSettings
+    from fedvi.federation.settings import SiteSettings
+    from fedvi.federation.site import want
 
     want(SiteSettings.load(_folder(kit)).state, wanted)
     return said

@@ -1,18 +1,7 @@
-"""Experiments as configuration: the paper's and anybody's; runs side by side into a directory that can be resumed."""
+"""Experiments as configuration: the paper and others; runs side by side into a directory that can be resumed."""
 
-from fedvi.experiments.config import Experiment, RunSpec, Variant
-from fedvi.experiments.directory import Outcome, RunDirectory, read
-from fedvi.experiments.execute import execute
-from fedvi.experiments.paper import heatmap_experiment, paper_experiment
+from __future__ import annotations
 
-__all__ = [
-    "Experiment",
-    "Outcome",
-    "RunDirectory",
-    "RunSpec",
-    "Variant",
-    "execute",
-    "heatmap_experiment",
-    "paper_experiment",
-    "read",
-]
+from fedvi.lazy import lazily
+
+__getattr__, __dir__, __all__ = lazily(__name__)

@@ -25,14 +25,14 @@ import tomli_w
 
 from fedvi.errors import InputError
 from fedvi.experiments.config import Experiment, RunSpec
-from fedvi.experiments.run import file_name, settings_digest
+from fedvi.experiments.runs import file_name, settings_digest
 
 RUN_KEYS = ("seed", "communications", "seconds", "updates", "epsilon", "epsilon_pld", "epsilon_proven", "last_update")
 SPENDING = {"client": str, "rows": int, "communications": int, "updates": int, "epsilon": float}
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class Results:
     """A run directory as read: see `fedvi.experiments.directory`. history, spending: columns of numbers or names."""
 
     path: Path
@@ -99,7 +99,7 @@ class RunDirectory:
         if skipped:
             replace_file(self.path / "skipped.json", json.dumps(skipped, indent=1).encode())
 
-    def collect(self, specs: Iterable[RunSpec]) -> Outcome:
+    def collect(self, specs: Iterable[RunSpec]) -> Results:
         """Put the finished runs together, and write results, history and spending."""
         runs = [run for spec in specs if (run := self._finished(spec)) is not None]
         replace_file(self.path / "results.json", json.dumps(_results(runs), indent=1).encode())
@@ -108,13 +108,13 @@ class RunDirectory:
         return read(self.path)
 
 
-def read(path: str | os.PathLike[str]) -> Outcome:
+def read(path: str | os.PathLike[str]) -> Results:
     """Read a run directory, or raise `InputError` if it is none."""
     path = Path(path)
     if not (path / "results.json").is_file():
         raise InputError(f"Expected a run directory with results.json, got {path}. Finish the run with --resume.")
     skipped = path / "skipped.json"
-    return Outcome(
+    return Results(
         path=path,
         config=tomllib.loads((path / "config.toml").read_text(encoding="utf-8")),
         results=json.loads((path / "results.json").read_text()),

@@ -14,10 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedvi.errors import InputError
 from fedvi.experiments.config import Experiment, RunSpec
-from fedvi.experiments.directory import Outcome, RunDirectory
+from fedvi.experiments.directory import Results, RunDirectory
 from fedvi.experiments.kinds import build
-from fedvi.experiments.pool import Finished, RunAll, run_all
-from fedvi.experiments.run import load_clients
+from fedvi.experiments.local_pool import Finished, RunAll, run_all
+from fedvi.experiments.runs import load_clients
 
 
 def execute(
@@ -27,7 +27,7 @@ def execute(
     *,
     over: RunAll = run_all,
     quiet: bool = False,
-) -> Outcome:
+) -> Results:
     """Make all runs of the experiment that the directory does not have yet, and put the results together.
 
     workers: how many runs at once; None for as many as there are cores. over: the machine, or machines, that they are

@@ -16,9 +16,9 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-from fedvi import data, federation, local, models, privacy
+from fedvi import datasets, inference, models, privacy, simulation
+from fedvi.datasets.sources import AdultData, NpzData, Prior
 from fedvi.errors import InputError
-from fedvi.experiments.sources import AdultData, NpzData, Prior
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
 
 AUTO = "auto"
@@ -40,20 +40,24 @@ def roles() -> dict[str, dict[str, Any]]:
         },
         "model": named(models.LogisticRegression, models.LinearRegression),
         "expectation": named(models.GaussHermite, models.MonteCarlo),
-        "partition": named(data.PaperPartition, data.Iid, data.DirichletLabels, data.QuantitySkew, data.ByColumn),
-        "algorithm": named(local.PVI, local.GlobalVI, local.CentralisedVI, local.Committee, local.NoiseAwarePVI),
-        "solver": named(local.GradientSteps, local.Exact, local.AveragedQuadratics),
+        "partition": named(
+            datasets.PaperPartition, datasets.Iid, datasets.DirichletLabels, datasets.QuantitySkew, datasets.ByColumn
+        ),
+        "algorithm": named(
+            inference.PVI, inference.GlobalVI, inference.CentralisedVI, inference.Committee, inference.NoiseAwarePVI
+        ),
+        "solver": named(inference.GradientSteps, inference.Exact, inference.AveragedQuadratics),
         "mechanism": named(
-            local.Minibatch, local.FullBatch, privacy.PoissonGaussian, privacy.FullBatchGaussian, FixedSizeGaussian
+            privacy.Minibatch, privacy.FullBatch, privacy.PoissonGaussian, privacy.FullBatchGaussian, FixedSizeGaussian
         ),
         "client_level": named(privacy.ClientLevel),
-        "optimizer": {"adagrad": local.adagrad, "adam": optax.adam, "sgd": optax.sgd},
+        "optimizer": {"adagrad": inference.adagrad, "adam": optax.adam, "sgd": optax.sgd},
         "schedule": named(
-            federation.Asynchronous,
-            federation.RoundRobin,
-            federation.Synchronous,
-            federation.Paced,
-            federation.EventDriven,
+            simulation.Asynchronous,
+            simulation.RoundRobin,
+            simulation.Synchronous,
+            simulation.Paced,
+            simulation.EventDriven,
         ),
         "privacy": named(privacy.Budget, PublishedRule),
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedvi.errors import InputError
-from fedvi.privacy.storage import Closing, put_in_place
+from fedvi.privacy.ledger.storage import Closing, put_in_place
 
 PATIENCE = 30.0
 """Seconds to wait for another writer."""

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedvi.data import encode
-from fedvi.federation.store import ABSENT, Store
+from fedvi.federation.coordinator_file import ABSENT, CoordinatorFile
 from fedvi.federation.wire import SPENT, WORKING
-from fedvi.metrics import evaluate
+from fedvi.inference.metrics import evaluate
+from fedvi.tables.encode import encode
 
 SILENT = 60.0
 """Seconds after which a site at work should have been heard of."""
@@ -28,7 +28,7 @@ SHOWN = (
 class Scores:
     """How well q predicts a public test set, measured now and then."""
 
-    def __init__(self, store: Store, table: Path, every: float = 3.0):
+    def __init__(self, store: CoordinatorFile, table: Path, every: float = 3.0):
         rows = encode(store.project.schema, table)
         self._store, self._x, self._y, self._every = store, rows.x, rows.y, every
         self._lock, self._due = threading.Lock(), 0.0
@@ -46,7 +46,7 @@ class Scores:
             return list(self.history)
 
 
-def status_of(store: Store, scores: Scores | None = None) -> dict[str, Any]:
+def status_of(store: CoordinatorFile, scores: Scores | None = None) -> dict[str, Any]:
     """Return everything that people may want to see."""
     project, now, sites, refusals = store.project, time.time(), store.sites(), store.refusals()
     place = {name: number for number, name in enumerate(store.names)}
@@ -69,7 +69,9 @@ def status_of(store: Store, scores: Scores | None = None) -> dict[str, Any]:
     }
 
 
-def _complaints(store: Store, sites: list[dict[str, Any]], refusals: list[dict[str, Any]], now: float) -> list[str]:
+def _complaints(
+    store: CoordinatorFile, sites: list[dict[str, Any]], refusals: list[dict[str, Any]], now: float
+) -> list[str]:
     if store.over:
         return []
     absent = [site["name"] for site in sites if site["state"] == ABSENT]

@@ -1,4 +1,4 @@
-"""What sites say about the width of the posterior (`fedvi.local.width`), and how far one of them is believed.
+"""What sites say about the width of the posterior (`fedvi.models.width`), and how far one of them is believed.
 
 A site's number is a sum over its rows of numbers between 0 and 1, with noise that follows from its budget. Nobody can
 check it, nor the rows and the budget that the site declares. So each site has an average, its error and a weight,
@@ -26,8 +26,8 @@ import numpy as np
 from jaxtyping import Float
 
 from fedvi.errors import InputError
-from fedvi.local.recipe import WIDTH
-from fedvi.privacy import Budget
+from fedvi.inference.spec import WIDTH
+from fedvi.privacy.budget import Budget
 from fedvi.privacy.sums import part_of
 
 SPREAD = 0.25

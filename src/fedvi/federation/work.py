@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from fedvi.errors import NotReached, SiteRefused
-from fedvi.federation.client import Client
+from fedvi.federation.site import Site
 
 ASK_EVERY = 2.0
 """Seconds between questions of a site that has nothing to release."""
@@ -17,7 +17,7 @@ SHORTEST, LONGEST = 0.1, 5.0
 
 
 def work(
-    client: Client,
+    client: Site,
     send: Callable[[bytes], bytes],
     stopped: Callable[[], bool] = lambda: False,
     sleep: Callable[[float], None] = time.sleep,

@@ -1,6 +1,7 @@
 """From a schema and tables to a posterior that predicts: fit, posterior files, predictions, coefficients."""
 
-from fedvi.fitting.fit import fit
-from fedvi.fitting.fitted import Coefficient, Fitted, Predictions, SiteRecord
+from __future__ import annotations
 
-__all__ = ["Coefficient", "Fitted", "Predictions", "SiteRecord", "fit"]
+from fedvi.lazy import lazily
+
+__getattr__, __dir__, __all__ = lazily(__name__)

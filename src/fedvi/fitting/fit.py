@@ -20,21 +20,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedvi.checks import whole
-from fedvi.data import ByColumn, CheckedTable, Encoded, Schema, encode
+from fedvi.datasets.partitions import ByColumn
 from fedvi.errors import InputError
-from fedvi.federation import simulate
-from fedvi.federation.result import Result
+from fedvi.families.base import Factor
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
-from fedvi.gaussian import Factor
-from fedvi.local.recipe import STANDARDISE, UPDATES, WIDTH, Recipe, recipe
-from fedvi.local.standardise import Standardisation
-from fedvi.local.width import rows_at, width_of
-from fedvi.models import Model
-from fedvi.privacy import Budget
-from fedvi.privacy.budget import AUTO
+from fedvi.inference.rows import CheckedTable
+from fedvi.inference.spec import STANDARDISE, UPDATES, WIDTH, Spec, recipe
+from fedvi.models.base import Model
+from fedvi.models.width import rows_at, width_of
+from fedvi.privacy.budget import AUTO, Budget
 from fedvi.privacy.randomness import STATISTIC, Seeded
 from fedvi.privacy.sampling import default_public_rows
 from fedvi.privacy.sums import BoundedSum, part_of
+from fedvi.simulation.results import Result
+from fedvi.simulation.simulate import simulate
+from fedvi.tables.encode import Encoded, encode
+from fedvi.tables.schema import Schema
+from fedvi.tables.standardise import Standardisation
 
 Vectors = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -145,7 +147,7 @@ def fit_rows(
 def _fitted(
     schema: Schema,
     model: Model,
-    chosen: Recipe,
+    chosen: Spec,
     factors: Mapping[str, Factor],
     sites: dict[str, int],
     result: Result,

@@ -21,13 +21,17 @@ import numpy as np
 from scipy.special import ndtri
 
 from fedvi.checks import in_range, whole
-from fedvi.data import BinaryTarget, Schema, encode, encode_chunks
 from fedvi.errors import InputError
-from fedvi.gaussian import Factor, GaussianFamily, NoisyGaussian
-from fedvi.metrics import evaluate
-from fedvi.models import Bernoulli, Model, Normal
+from fedvi.families.base import Factor, GaussianFamily
+from fedvi.families.noisy import NoisyGaussian
+from fedvi.inference.metrics import evaluate
+from fedvi.models.base import Model
+from fedvi.models.predictive import Bernoulli, Normal
 from fedvi.privacy.events import to_json
-from fedvi.privacy.statement import Spent
+from fedvi.privacy.ledger.statement import Spent
+from fedvi.tables.columns import BinaryTarget
+from fedvi.tables.encode import encode, encode_chunks
+from fedvi.tables.schema import Schema
 
 if TYPE_CHECKING:
     import arviz
@@ -182,14 +186,14 @@ class Fitted:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the posterior file, atomically."""
-        from fedvi.fitting.file import save
+        from fedvi.fitting.posterior_file import save
 
         save(self, path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Fitted:
         """Read a posterior file, or raise `InputError`."""
-        from fedvi.fitting.file import load
+        from fedvi.fitting.posterior_file import load
 
         return load(path)
 

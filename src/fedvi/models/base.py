@@ -19,7 +19,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from fedvi.gaussian import GaussianFamily
+from fedvi.families.base import GaussianFamily
 from fedvi.models.predictive import Predictive
 from fedvi.models.row_vectors import Part, StoredVectors, VectorsOf
 from fedvi.numerics import widen

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from fedvi.checks import whole
 from fedvi.errors import InputError
-from fedvi.gaussian import GaussianFamily
+from fedvi.families.base import GaussianFamily
 from fedvi.models.base import Model
 from fedvi.models.predictive import Predictive
 from fedvi.pytree import pytree, static

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fedvi.checks import positive
-from fedvi.gaussian import GaussianFamily
+from fedvi.families.base import GaussianFamily
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.predictive import Normal
 from fedvi.pytree import pytree

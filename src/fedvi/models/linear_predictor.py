@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fedvi.errors import InputError
-from fedvi.gaussian.factor import ExactProjection
+from fedvi.families.base import ExactProjection
 from fedvi.models.base import Model
 from fedvi.models.row_vectors import Part, ProjectedVectors, VectorsOf
 from fedvi.numerics import widen

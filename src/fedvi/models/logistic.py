@@ -20,8 +20,8 @@ from jaxtyping import Array, Float
 
 from fedvi.checks import not_a_class, one_of
 from fedvi.errors import InputError
-from fedvi.gaussian import GaussianFamily
-from fedvi.models.expectation import GaussHermite, MonteCarlo, log_expected_sigmoid
+from fedvi.families.base import GaussianFamily
+from fedvi.models.expectations import GaussHermite, MonteCarlo, log_expected_sigmoid
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.predictive import Bernoulli
 from fedvi.pytree import pytree, static

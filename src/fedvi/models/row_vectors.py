@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from fedvi.gaussian.factor import ExactProjection
+from fedvi.families.base import ExactProjection
 from fedvi.numerics import Bounds, cut, row_bits, row_sums
 from fedvi.pytree import pytree, static
 

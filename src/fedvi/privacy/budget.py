@@ -219,7 +219,7 @@ def _round_up(value: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Calibration:
     """Settings that fit together: so many updates with so much noise spend so much.
 
     epsilon: spent by all updates, if one example is added or removed; epsilon_substitute: if one is exchanged.
@@ -245,7 +245,7 @@ def calibrate(
     noise_multiplier: float | None = None,
     accountant: str = "pld",
     numbers: int = 1000,
-) -> Plan:
+) -> Calibration:
     """Find the one of epsilon, updates and noise_multiplier that is not given.
 
     steps: private sums per update, each over rows drawn independently with probability sampling_rate (1: all rows).
@@ -275,7 +275,7 @@ def calibrate(
         updates = budget.most_updates(event)
     assert updates is not None
     spent = {event: updates}
-    return Plan(
+    return Calibration(
         accountant=accountant,
         updates=updates,
         epsilon=accounting.epsilon(spent, delta, accountant, target=epsilon),

@@ -26,7 +26,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, UInt32
 
 from fedvi.checks import in_range, one_number, one_of, whole
-from fedvi.models import RowSums
+from fedvi.models.base import RowSums
 from fedvi.numerics import Bounds, double_precision, narrow, widen
 from fedvi.privacy.clipping import clipped_sums, in_units, usable_offset
 from fedvi.privacy.events import MOST_NOISE, gaussian, noise_given, padded_poisson_gaussian, poisson_gaussian
@@ -217,7 +217,7 @@ class PoissonGaussian(GaussianMechanism):
     """Every row is in a batch independently with probability L/N, `L = max(minimum, ceil(fraction N))`.
 
     noise_multiplier: standard deviation of the noise in units of the clip norm; None for the least that lets each
-        client's budget last for `max_updates` updates (see `fedvi.local.calibration`).
+        client's budget last for `max_updates` updates (see `fedvi.inference.calibration`).
     clip_norm: longest gradient that a row may contribute.
     fraction, minimum: the expected batch size L, from the public number of rows N.
     clips: `likelihood`, or `loss` as in the paper.

@@ -1,6 +1,7 @@
-"""Reports: a run directory turned into a table, figures and one self-contained page."""
+"""Reports: a run directory becomes a table, figures and one self-contained page."""
 
-from fedvi.reports.build import merge, write_report
-from fedvi.reports.table import WIDE, markdown, render, render_grid
+from __future__ import annotations
 
-__all__ = ["WIDE", "markdown", "merge", "render", "render_grid", "write_report"]
+from fedvi.lazy import lazily
+
+__getattr__, __dir__, __all__ = lazily(__name__)

@@ -13,16 +13,18 @@ import numpy as np
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
-    from fedvi.experiments.directory import Outcome
+    from fedvi.experiments.directory import Results
 
 
-def write_report(outcome: Outcome) -> Path:
+def write_report(outcome: Results) -> Path:
     """Write `figures/` and `report.html` into the run directory and return the page's path.
 
     Every file appears whole or not at all; an older report stays until the new one is complete.
     """
-    from fedvi.reports.figures import write_figures  # matplotlib takes a second: only who draws waits for it
-    from fedvi.reports.page import page
+    from fedvi.reports.figures.write import (
+        write_figures,
+    )  # matplotlib takes a second: only who draws waits for it
+    from fedvi.reports.page.page import page
 
     figures = write_figures(outcome)
     target = outcome.path / "report.html"
@@ -32,7 +34,7 @@ def write_report(outcome: Outcome) -> Path:
     return target
 
 
-def merge(outcomes: Sequence[Outcome], path: str | os.PathLike[str]) -> Outcome:
+def merge(outcomes: Sequence[Results], path: str | os.PathLike[str]) -> Results:
     """Return one outcome that holds all of them; methods are named "directory: method".
 
     path: the directory that a report of the comparison is written to.

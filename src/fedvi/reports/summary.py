@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedvi.reports.rows import Row, rows
+from fedvi.reports.results import Row, rows
 from fedvi.reports.view import View
 
 if TYPE_CHECKING:
-    from fedvi.experiments.directory import Outcome
+    from fedvi.experiments.directory import Results
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Headline:
     meaning: str
 
 
-def paragraph(outcome: Outcome) -> str:
+def paragraph(outcome: Results) -> str:
     """Return the summary in plain words."""
     view, found = View(outcome), rows(outcome)
     entries = [entry for methods in outcome.results.values() for entry in methods.values()]
@@ -41,7 +41,7 @@ def paragraph(outcome: Outcome) -> str:
     return " ".join(parts)
 
 
-def headlines(outcome: Outcome) -> list[Headline]:
+def headlines(outcome: Results) -> list[Headline]:
     """Return the numbers that a reader should see first."""
     view, found = View(outcome), rows(outcome)
     cards = []

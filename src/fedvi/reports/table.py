@@ -9,21 +9,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fedvi.reports.grid import grid
-from fedvi.reports.rows import Row, rows, tradeoff_rows
+from fedvi.reports.figures.grid import grid
+from fedvi.reports.results import Row, rows, tradeoff_rows
 from fedvi.reports.view import View
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedvi.experiments.directory import Outcome
+    from fedvi.experiments.directory import Results
 
 NONE = "\N{EN DASH}"
 WIDE = 112
 """Characters that the whole table needs."""
 
 
-def header(outcome: Outcome) -> list[str]:
+def header(outcome: Results) -> list[str]:
     """Return the names of the columns."""
     view = View(outcome)
     found = rows(outcome)
@@ -67,7 +67,7 @@ def epsilons(row: Row) -> str:
     return " / ".join(NONE if v is None else "∞" if math.isinf(v) else f"{v:.3f}" for v in (row.accounted, row.proven))
 
 
-def compact(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
+def compact(outcome: Results) -> tuple[list[str], list[list[str]]]:
     """Return header and cells of the trade-off table: a row per distribution and epsilon, a column per method."""
     view, found = View(outcome), tradeoff_rows(outcome)
     bases = [base for base in view.bases if any(view.base(row.method) == base for row in found)]
@@ -86,7 +86,7 @@ def compact(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
     return names, lines
 
 
-def markdown(outcome: Outcome, *, partitions: list[str] | None = None, tradeoff: bool = False) -> str:
+def markdown(outcome: Results, *, partitions: list[str] | None = None, tradeoff: bool = False) -> str:
     """Return the main table (or the trade-off table) as Markdown; the same run directory gives the same text.
 
     partitions: only these distributions, all when None.
@@ -106,7 +106,7 @@ def _plain(cell: str) -> str:
     return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def render_grid(outcome: Outcome) -> Table | None:
+def render_grid(outcome: Results) -> Table | None:
     """Return the first measure over a swept grid for a terminal, None when nothing was swept."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -126,7 +126,7 @@ def render_grid(outcome: Outcome) -> Table | None:
     return table
 
 
-def render(outcome: Outcome, width: int = WIDE) -> Table:
+def render(outcome: Results, width: int = WIDE) -> Table:
     """Return the main table for a terminal so many characters wide.
 
     A narrow one has no room for epsilons, communications and the standard deviations of log-likelihoods.

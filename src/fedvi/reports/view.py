@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fedvi.reports import style
 from fedvi.reports.cells import is_cell
 from fedvi.reports.measures import ACCURACY, LOG_LIKELIHOOD, Measure, finite, mean_and_std
+from fedvi.web import style
 
 if TYPE_CHECKING:
-    from fedvi.experiments.directory import Outcome
+    from fedvi.experiments.directory import Results
 
 
 @dataclass(frozen=True)
 class View:
     """outcome: what was read from the run directory."""
 
-    outcome: Outcome
+    outcome: Results
 
     @property
     def title(self) -> str:

@@ -1,0 +1,72 @@
+"""`python -m benchmarks`: how fast the installed code is on this machine, as ratios to what cannot be avoided."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.run import run_bench  # holds the process to one thread before it loads anything heavy
+
+app = typer.Typer(help="Measure fedvi on this machine, as ratios.", no_args_is_help=True, add_completion=False)
+Quick = Annotated[bool, typer.Option("--quick", help="Few rounds, to see that all works.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the made-up rows and of all draws.")]
+Out = Annotated[Path | None, typer.Option(help="Directory to write to. Default: fedvi-runs/bench-DATE-TIME.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def steps(quick: Quick = False, seed: Seed = 0, out: Out = None, as_json: Json = False) -> None:
+    """Time private steps in turns with bare matrix products, PyTorch and Opacus; on one thread.
+
+    Writes bench.json and bench.png. To compare with PyTorch and Opacus, install the extra named bench.
+    """
+    _measure(growth=False, quick=quick, seed=seed, out=out, as_json=as_json)
+
+
+@app.command()
+def growth(quick: Quick = False, seed: Seed = 0, out: Out = None, as_json: Json = False) -> None:
+    """Measure steps, and how cost grows with clients, rows, features, batch and seeds: some minutes.
+
+    Writes growth.png beside what `steps` writes.
+    """
+    _measure(growth=True, quick=quick, seed=seed, out=out, as_json=as_json)
+
+
+def _measure(*, growth: bool, quick: bool, seed: int, out: Path | None, as_json: bool) -> None:
+    from rich.console import Console
+
+    with Console(stderr=True, quiet=as_json).status("Measuring ...") as status:
+        results = run_bench(growth=growth, quick=quick, seed=seed, show=status.update)
+        directory = out or Path("fedvi-runs") / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
+        written = _write(results, directory)
+    if as_json:
+        typer.echo(json.dumps(results))
+        return
+    from benchmarks.tables import render
+    from fedvi.reports import WIDE
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
+    for table in render(results):
+        console.print(table)
+    for note in results["notes"]:
+        console.print(note, markup=False, soft_wrap=True)
+    console.print(f"Written: {', '.join(map(str, written))}", markup=False, soft_wrap=True)
+
+
+def _write(results: dict[str, Any], directory: Path) -> list[Path]:
+    from benchmarks.figures import write_figures
+
+    directory.mkdir(parents=True, exist_ok=True)
+    numbers = directory / "bench.json"
+    numbers.write_text(json.dumps(results, indent=1) + "\n")
+    return [numbers, *write_figures(results, directory)]
+
+
+if __name__ == "__main__":
+    app()

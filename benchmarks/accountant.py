@@ -1,0 +1,57 @@
+"""What privacy costs a site in time, beside the steps: asking its ledger, charging it, and planning.
+
+budget_check_us   may one more update be made? asked of an open ledger before every update
+ledger_charge_us  one charge, synced to disk (of the system's directory for temporary files) before it counts
+pld_epsilon_ms    the epsilon of 69 updates by privacy-loss distributions, nothing remembered
+plan_ms           how many updates a new budget admits, nothing remembered
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.problem import FEATURES, ROWS, STEPS
+from benchmarks.timing import Contender, take_turns
+from fedvi.privacy.budget import Budget
+from fedvi.privacy.ledger.ledger import Ledger
+from fedvi.privacy.mechanism import PoissonGaussian
+
+UPDATES = 69
+CHARGES = 40
+
+
+def measure_accountant(rounds: int) -> dict[str, float]:
+    """Return the four times."""
+    budget = Budget(1.0).fixed(ROWS)
+    budget.most_updates(_event(4.0))  # loads what the accountant needs
+    epsilon_ms = min(_milliseconds(budget.spent, {_event(noise): UPDATES}) for noise in (5.0, 5.1, 5.2))
+    plan_ms = min(_milliseconds(budget.most_updates, _event(noise)) for noise in (6.0, 6.1))
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, FEDVI_STATE_DIR=folder):
+        event = _event(6.0)
+        with Ledger.create(Path(folder) / "bench.ledger", budget, "0" * 64) as ledger:
+            ledger.plan(event)
+            check = take_turns({"check": Contender(lambda: ledger.remaining(event))}, rounds)
+            charges = sorted(_milliseconds(ledger.charge, event) for _ in range(CHARGES))
+    return {
+        "budget_check_us": 1e6 * check.typical("check"),
+        "ledger_charge_us": 1e3 * charges[CHARGES // 2],
+        "pld_epsilon_ms": epsilon_ms,
+        "plan_ms": plan_ms,
+    }
+
+
+def _event(noise_multiplier: float) -> Hashable:
+    """Return the event of an update; each noise is accounted for once, so that nothing is remembered of it."""
+    return PoissonGaussian(noise_multiplier).event(ROWS, STEPS, 2 * FEATURES)
+
+
+def _milliseconds(call: Callable[[Any], object], argument: Any) -> float:
+    began = perf_counter()
+    call(argument)
+    return 1e3 * (perf_counter() - began)

@@ -1,0 +1,156 @@
+"""Many runs side by side: one process per core, finished runs written at once, Ctrl-C loses nothing.
+
+Workers are processes of their own, each with one thread for its numerics: runs are independent, and small. A job is a
+few runs that differ in their seeds alone: they go through one compiled loop, and share rows and accounting. On Ctrl-C
+every worker writes a checkpoint of each run that it is in and stops; the next time the runs go on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from types import FrameType
+from typing import Any
+
+from fedvi.errors import FedviError
+from fedvi.experiments.config import RunSpec
+from fedvi.experiments.directory import RunDirectory
+from fedvi.experiments.runs import make_runs
+
+ONE_THREAD = {
+    "PJRT_NPROC": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+Job = tuple[RunSpec, ...]
+Finished = Callable[[RunSpec, dict[str, Any]], None]
+RunAll = Callable[[RunDirectory, Sequence[RunSpec], int | None, Finished], None]
+"""How runs get done: by `run_all` on this machine, or by what `fedvi.experiments.ray_pool.on_ray` returns."""
+
+
+def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | None, finished: Finished) -> None:
+    """Make all runs that are not done yet; each is written to the directory when it is finished.
+
+    workers: processes; 1 to work in this process, None for one per core. finished: called after each run.
+    Raises KeyboardInterrupt after Ctrl-C, when everything is written.
+    """
+    workers = workers or cores()
+    missing = [spec for spec in specs if not directory.is_done(spec)]
+    jobs = arrange_jobs(missing, workers)
+    if workers == 1 or len(jobs) <= 1:
+        for job in jobs:
+            runs = make_job(directory, job)
+            if not runs:
+                raise KeyboardInterrupt
+            for spec, run in zip(job, runs, strict=True):
+                finished(spec, run)
+        return
+    with _pool(min(workers, len(jobs))) as pool:
+        waiting: dict[Future[Any], Job] = {pool.submit(_work, directory, job): job for job in jobs}
+        try:
+            while waiting:
+                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                _take(done, waiting, directory, finished)
+        except KeyboardInterrupt:
+            _stop(pool, waiting, directory, finished)
+            raise
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def cores() -> int:
+    """Return how many processes may work at once on this machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def arrange_jobs(specs: Sequence[RunSpec], workers: int) -> list[Job]:
+    """Return the runs in jobs: in order, seeds of the same partition and method together, several jobs per worker."""
+    most = max(1, len(specs) // (4 * workers))
+    jobs = []
+    for _, cell in itertools.groupby(specs, lambda spec: (spec.partition.name, spec.method.name)):
+        runs = tuple(cell)
+        jobs += [runs[start : start + most] for start in range(0, len(runs), most)]
+    return jobs
+
+
+def make_job(directory: RunDirectory, job: Job, stop: Callable[[], bool] | None = None) -> list[dict[str, Any]]:
+    """Make the runs of a job, write each to the directory, and return them; none if Ctrl-C or `stop` ended it."""
+    runs = make_runs(directory.config, job, [directory.checkpoint(spec) for spec in job], stop)
+    for spec, run in zip(job, runs or [], strict=False):
+        directory.save(spec, run)
+    return runs or []
+
+
+def _take(done: set[Future[Any]], waiting: dict[Future[Any], Job], directory: RunDirectory, finished: Finished) -> None:
+    for future in done:
+        job = waiting.pop(future)
+        if future.cancelled():
+            continue
+        try:
+            runs = future.result()
+        except BrokenProcessPool:
+            raise FedviError(
+                f"A worker process ended unexpectedly, maybe for lack of memory, near {job[0].name!r}. Finished runs "
+                f"are kept: go on with --resume --out {directory.path}."
+            ) from None
+        for spec, run in zip(job, runs, strict=False):
+            finished(spec, run)
+        if len(runs) < len(job):  # a worker was told to stop
+            raise KeyboardInterrupt
+
+
+def _stop(
+    pool: ProcessPoolExecutor, waiting: dict[Future[Any], Job], directory: RunDirectory, finished: Finished
+) -> None:
+    """Tell the workers to write what they have, and wait until they have done so."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for future in waiting:
+        future.cancel()
+    for process in list(getattr(pool, "_processes", {}).values()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGINT)
+    running = {future for future in waiting if not future.cancelled()}
+    while running:
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            with contextlib.suppress(KeyboardInterrupt, FedviError):
+                _take({future}, waiting, directory, finished)
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Give a pool of processes that compute with one thread each."""
+    handler, before = signal.getsignal(signal.SIGINT), {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker) as pool:
+            yield pool
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+_stopping = False
+
+
+def _prepare_worker() -> None:
+    """Only take note of Ctrl-C: an exception might strike anywhere, a run stops where nothing is lost."""
+    signal.signal(signal.SIGINT, _take_note)
+
+
+def _take_note(_signal: int, _frame: FrameType | None) -> None:
+    global _stopping
+    _stopping = True
+
+
+def _work(directory: RunDirectory, job: Job) -> list[dict[str, Any]]:
+    return [] if _stopping else make_job(directory, job, lambda: _stopping)

@@ -1,0 +1,274 @@
+"""Gaussians with full covariance: `log q(w) = const + natural_mean'w - w' precision w / 2`.
+
+The same interface as the mean-field `Gaussian`; `precision` is a symmetric matrix. Costs O(d^3) where the mean-field
+one costs O(d): meant for tens or hundreds of parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import ArrayLike
+
+from fedvi.errors import InputError
+from fedvi.families.base import ExactlyProjected, GaussianFamily, diagonal_matrix
+from fedvi.numerics import Bounds, cut, power_above, row_bits, row_sums, snapped, weight_bits, whole_row_sums
+from fedvi.pytree import pytree
+
+
+@pytree
+class CholeskyCoordinates:
+    """Mean and `root`, from which the covariance's lower Cholesky factor L is made.
+
+    Below the diagonal root is L, on the diagonal it is log L; above it is not used.
+    """
+
+    mean: Float[Array, "*batch d"]
+    root: Float[Array, "*batch d d"]
+
+    @property
+    def log_scales(self) -> Float[Array, "*batch d"]:
+        """Logarithm of the diagonal of L."""
+        return jnp.diagonal(self.root, axis1=-2, axis2=-1)
+
+    @property
+    def cholesky(self) -> Float[Array, "*batch d d"]:
+        """Lower Cholesky factor of the covariance."""
+        return jnp.tril(self.root, -1) + diagonal_matrix(jnp.exp(self.log_scales))
+
+    def natural(self) -> FullGaussian:
+        """Return the same Gaussian in natural parameters."""
+        inverse = _inverse_lower(self.cholesky)
+        precision = jnp.swapaxes(inverse, -1, -2) @ inverse
+        return FullGaussian(_times(precision, self.mean), precision)
+
+    def rows_at_once(self, columns: int) -> int:  # noqa: ARG002 - products of matrices have their own blocks
+        """Return how many rows are best projected together."""
+        return 64
+
+    def projection(self, x: Float[Array, "n d"]) -> CholeskyProjection:
+        """Return the distribution of `w'x` for every row of x, with its derivatives."""
+        return CholeskyProjection(*self.moments(x), self, x)
+
+    def exact(
+        self,
+        feature_bound: Float[Array, ""],
+        steepest: Any,  # noqa: ARG002
+    ) -> ExactlyProjected:
+        """Return the projection of rows on their grid, in whole numbers; L'x has entries with as many bits as x."""
+        columns = self.mean.shape[-1]
+        cholesky, weights = (snapped(part, weight_bits(columns)) for part in (self.cholesky, self.mean))
+        longest = power_above(feature_bound * jnp.max(jnp.sum(jnp.abs(cholesky), axis=0)))
+        scales, step = jnp.diagonal(cholesky), longest * 2.0 ** -row_bits(columns)
+        most = feature_bound**2 * (columns + jnp.max(scales) ** 2) * longest**2
+
+        def project(x: Float[Array, "n d"], lengths: Float[Array, " n"]) -> ExactCholesky:
+            forms = jnp.rint((x @ cholesky) * (1 / step)) * step
+            squares = x * x
+            below = jnp.cumsum(squares[:, :0:-1], axis=1)[:, ::-1]  # sum over j > k, without subtracting
+            factors = jnp.pad(below, ((0, 0), (0, 1))) + squares * (scales**2)[None]
+            total, error = whole_row_sums(forms**2 * factors, most)
+            return ExactCholesky(
+                mean=x @ weights,
+                variance=row_sums(forms**2),
+                norms=(lengths, 2 * jnp.sqrt(total + error)),
+                rows=x,
+                forms=forms,
+                longest_form=longest,
+                scales=scales,
+                feature_bound=feature_bound,
+            )
+
+        return project  # type: ignore[return-value]  # mypy does not see that a pytree's fields are attributes
+
+    def moments(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Return mean and variance of `w'x` for every row of x."""
+        return x @ self.mean, jnp.sum((x @ self.cholesky) ** 2, axis=-1)
+
+    def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """Turn standard normal draws into draws from the Gaussian."""
+        return self.mean.reshape((1,) * (z.ndim - self.mean.ndim) + self.mean.shape) + _times(self.cholesky, z)
+
+    def kl(self, other: CholeskyCoordinates) -> Float[Array, "*batch"]:
+        """Return KL(self || other), written in differences like the mean-field one."""
+        inverse = _inverse_lower(other.cholesky)
+        growth = self.log_scales - other.log_scales
+        stretch = jnp.tril(inverse @ (self.cholesky - other.cholesky), -1)
+        shift = _times(inverse, self.mean - other.mean)
+        scales = jnp.expm1(2 * growth) - 2 * growth
+        return 0.5 * (jnp.sum(stretch**2, axis=(-1, -2)) + jnp.sum(scales + shift**2, axis=-1))
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """Return the differential entropy in nats."""
+        return jnp.sum(self.log_scales + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
+
+    def expected_log(self, factor: FullGaussian) -> Float[Array, "*batch"]:
+        """Return E[natural_mean'w - w'precision w / 2], linear in the (maybe improper) factor."""
+        spread = jnp.sum((factor.precision @ self.cholesky) * self.cholesky, axis=(-1, -2))
+        centre = factor.natural_mean - 0.5 * _times(factor.precision, self.mean)
+        return jnp.sum(centre * self.mean, axis=-1) - 0.5 * spread
+
+
+@pytree
+class CholeskyProjection:
+    """Mean and variance of `w'x_i` for every row, and the gradient in the coordinates."""
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    coordinates: CholeskyCoordinates
+    rows: Float[Array, "n d"]
+
+    def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> CholeskyCoordinates:
+        """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
+        _, pull = jax.vjp(lambda q: q.moments(self.rows), self.coordinates)
+        (gradient,) = pull((by_mean, by_variance))
+        pulled: CholeskyCoordinates = gradient
+        return pulled
+
+
+@pytree
+class ExactCholesky:
+    """The same in whole numbers. forms: u = L'x, rounded; the variance is |u|^2. scales: the diagonal of L.
+
+    The derivative of the variance is 2 x_j u_k below the diagonal of the root and 2 x_k u_k L_kk on it.
+    """
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    norms: tuple[Float[Array, " n"], Float[Array, " n"]]
+    rows: Float[Array, "n d"]
+    forms: Float[Array, "n d"]
+    longest_form: Float[Array, ""]
+    scales: Float[Array, " d"]
+    feature_bound: Float[Array, ""]
+
+    def push_forward(
+        self, direction: CholeskyCoordinates
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
+        """Return the derivatives of every row's mean and variance along a direction, and how far off the second is."""
+        below, diagonal = jnp.tril(direction.root, -1), self.scales * jnp.diagonal(direction.root)
+        most = self.feature_bound * (jnp.max(jnp.sum(jnp.abs(below), axis=0)) + jnp.max(jnp.abs(diagonal)))
+        moved = self.rows @ below + self.rows * diagonal[None]
+        along, error = whole_row_sums(self.forms * moved, self.longest_form * most)
+        return self.rows @ direction.mean, 2 * along, 2 * error
+
+    def whole_pull_back(
+        self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"], bounds: Bounds
+    ) -> CholeskyCoordinates:
+        """Return the gradient in whole `units`: one number per entry of L'x is cut, and multiplies the row."""
+        row_step = bounds.row_step(self.rows.shape[1])
+        forms = 2 * by_variance[:, None] * self.forms
+        below = (self.rows.T @ cut(forms, bounds.step / row_step)) * (1 / row_step)
+        diagonal = jnp.sum(cut(forms * self.rows * self.scales[None], bounds.step), axis=0)
+        slopes = (cut(by_mean, bounds.step / row_step) @ self.rows) * (1 / row_step)
+        return CholeskyCoordinates(slopes, jnp.tril(below, -1) + jnp.diag(diagonal))
+
+    def units(self, bounds: Bounds) -> CholeskyCoordinates:
+        """Return the unit of each entry of the gradient."""
+        columns = self.rows.shape[1]
+        return CholeskyCoordinates(jnp.full(columns, bounds.step), jnp.full((columns, columns), bounds.step))
+
+
+@pytree
+class FullGaussian(GaussianFamily):
+    """Gaussian, or Gaussian factor, with a full precision matrix.
+
+    >>> q = FullGaussian.from_moments([1.0, 2.0], [[2.0, 1.0], [1.0, 1.0]])
+    >>> q.precision.round(3).tolist()
+    [[1.0, -1.0], [-1.0, 2.0]]
+    """
+
+    natural_mean: Float[Array, "*batch d"]
+    precision: Float[Array, "*batch d d"]
+
+    @classmethod
+    def standard(cls, dim: int, variance: float = 1.0) -> Self:
+        """Return N(0, variance I)."""
+        return cls(jnp.zeros(dim), jnp.eye(dim) / variance)
+
+    @classmethod
+    def from_moments(cls, mean: ArrayLike, spread: ArrayLike) -> Self:
+        """Return the Gaussian with this mean and this covariance matrix (`spread`)."""
+        centre, covariance = jnp.asarray(mean, float), jnp.asarray(spread, float)
+        if covariance.shape != (*centre.shape, *centre.shape[-1:]):
+            raise InputError(f"Expected a covariance matrix for mean {centre.shape}, got shape {covariance.shape}.")
+        inverse = _inverse_lower(jnp.linalg.cholesky(covariance))
+        precision = jnp.swapaxes(inverse, -1, -2) @ inverse
+        return cls(_times(precision, centre), precision)
+
+    @property
+    def mean(self) -> Float[Array, "*batch d"]:
+        """Mean of the parameters."""
+        return _times(self.covariance, self.natural_mean)
+
+    @property
+    def variance(self) -> Float[Array, "*batch d"]:
+        """Marginal variance of each parameter."""
+        return jnp.diagonal(self.covariance, axis1=-2, axis2=-1)
+
+    @property
+    def covariance(self) -> Float[Array, "*batch d d"]:
+        """Covariance matrix of the parameters."""
+        inverse = _inverse_lower(jnp.linalg.cholesky(self.precision))
+        return jnp.swapaxes(inverse, -1, -2) @ inverse
+
+    def is_proper(self) -> Bool[Array, "*batch"]:
+        """Tell whether the precision is positive definite (to rounding) and everything is finite."""
+        factored = jnp.all(jnp.isfinite(jnp.linalg.cholesky(self.precision)), axis=(-1, -2))
+        return factored & jnp.all(jnp.isfinite(self.natural_mean), axis=-1)
+
+    def coordinates(self) -> CholeskyCoordinates:
+        """Return mean and Cholesky root of the covariance.
+
+        Cholesky of the precision with rows and columns in reverse order gives `precision = U U'` with U upper
+        triangular; then `covariance = L L'` with `L = inv(U)'` lower triangular, without inverting twice.
+        """
+        upper = jnp.flip(jnp.linalg.cholesky(jnp.flip(self.precision, (-1, -2))), (-1, -2))
+        cholesky = _inverse_lower(jnp.swapaxes(upper, -1, -2))
+        log_scales = jnp.log(jnp.diagonal(cholesky, axis1=-2, axis2=-1))
+        mean = _times(cholesky, _times(jnp.swapaxes(cholesky, -1, -2), self.natural_mean))
+        return CholeskyCoordinates(mean, jnp.tril(cholesky, -1) + diagonal_matrix(log_scales))
+
+    def log_prob(self, w: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        """Return the normalised log density at w."""
+        cholesky = jnp.linalg.cholesky(self.precision)
+        scaled = _times(jnp.swapaxes(cholesky, -1, -2), w - self.mean)
+        log_scales = jnp.log(jnp.diagonal(cholesky, axis1=-2, axis2=-1))
+        return jnp.sum(log_scales - 0.5 * scaled**2 - 0.5 * math.log(2 * math.pi), axis=-1)
+
+    def repaired(self) -> tuple[Self, Int[Array, "*batch"]]:
+        """Set directions (eigenvectors) with negative precision to the factor 1, and count them.
+
+        A client with fewer rows than parameters has zero eigenvalues, which rounding makes a bit negative: they stay.
+        """
+        values, vectors = jnp.linalg.eigh(self.precision)
+        rounding = self.dim * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values), axis=-1, keepdims=True)
+        negative = values < -rounding
+        along = _times(jnp.swapaxes(vectors, -1, -2), self.natural_mean)
+        kept = (vectors * jnp.where(negative, 0, values)[..., None, :]) @ jnp.swapaxes(vectors, -1, -2)
+        fixed = type(self)(_times(vectors, jnp.where(negative, 0, along)), kept)
+        count = jnp.sum(negative, axis=-1, dtype=jnp.int32)
+        return jax.tree.map(lambda a, b: _where_last(count > 0, a, b), fixed, self), count
+
+    def best_factor(self, natural_mean: Float[Array, " d"], precision: Float[Array, "d d"]) -> Self:
+        """Return the likelihood itself, which is a member of the family."""
+        return type(self)(natural_mean, precision)
+
+
+def _times(matrix: Float[Array, "*batch d d"], vector: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    matrix = matrix.reshape((1,) * (vector.ndim + 1 - matrix.ndim) + matrix.shape)
+    return jnp.squeeze(matrix @ vector[..., None], axis=-1)
+
+
+def _inverse_lower(lower: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
+    identity = jnp.broadcast_to(jnp.eye(lower.shape[-1], dtype=lower.dtype), lower.shape)
+    return solve_triangular(lower, identity, lower=True)
+
+
+def _where_last(condition: Bool[Array, "*batch"], yes: Array, no: Array) -> Array:
+    return jnp.where(condition.reshape(condition.shape + (1,) * (yes.ndim - condition.ndim)), yes, no)

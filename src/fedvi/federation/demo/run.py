@@ -1,0 +1,105 @@
+"""The demonstration: UCI Adult over a coordinator and four sites, watched until they are done, or killed meanwhile."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedvi.errors import FedviError
+from fedvi.federation.coordinator_file import CoordinatorFile
+from fedvi.federation.demo.chaos import Chaos
+from fedvi.federation.demo.checking import Check
+from fedvi.federation.demo.local import LocalFederation
+from fedvi.federation.demo.tables import TEST, adult_project
+from fedvi.federation.page.server import LivePage
+from fedvi.federation.status import Scores, status_of
+from fedvi.fitting.from_federation import fitted_of
+
+LOOK = 0.5
+BETWEEN_KILLS = (3.0, 10.0)
+"""Seconds from one kill to the next, at least and at most."""
+
+LIMIT = 900.0
+"""Seconds after which a federation is given up that does not come to its end, beside those of chaos."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoReport(Check):
+    """What came of it: scores on public test rows, what was killed how often, how long it took, and the sites."""
+
+    accuracy: float
+    log_likelihood: float
+    kills: dict[str, int]
+    seconds: float
+    sites: list[dict[str, Any]]
+
+
+def demonstrate(
+    folder: Path,
+    *,
+    epsilon: float,
+    updates: int,
+    seed: int,
+    chaos: float,
+    show: Callable[[dict[str, Any]], None],
+    say: Callable[[str], None],
+) -> DemoReport:
+    """Make the federation in a folder, run it to its end, and return what came of it.
+
+    chaos: seconds for which processes are killed at random. show: is given the status, again and again. say: is told
+    what happens.
+    """
+    started = time.monotonic()
+    say("Writing the tables of four sites, and making certificates and kits ...")
+    federation = LocalFederation(folder, adult_project(folder, epsilon, updates, seed), epsilon)
+    say("Starting the coordinator and four sites, each in processes of its own ...")
+    killer = Chaos(federation, seed)
+    with federation.running(), federation.store() as store:
+        scores = Scores(store, federation.folder / TEST)
+        with LivePage(lambda: status_of(store, scores)) as live:
+            say(f"Live page: {live.address}")
+            _watch(federation, store, killer, chaos, random.Random(seed), lambda: show(status_of(store, scores)), say)
+    with federation.store() as store:
+        measured = fitted_of(store).evaluate(federation.folder / TEST)
+        return DemoReport(
+            **dataclasses.asdict(federation.check(store)),
+            accuracy=measured["accuracy"],
+            log_likelihood=measured["log_likelihood"],
+            kills=dict(killer.kills),
+            seconds=time.monotonic() - started,
+            sites=status_of(store)["sites"],
+        )
+
+
+def _watch(
+    federation: LocalFederation,
+    store: CoordinatorFile,
+    killer: Chaos,
+    chaos: float,
+    rng: random.Random,
+    show: Callable[[], None],
+    say: Callable[[str], None],
+) -> None:
+    deadline = time.monotonic() + chaos + LIMIT
+    end_of_chaos = strike = float("inf")
+    while not store.over:
+        now = time.monotonic()
+        if now > deadline:
+            raise FedviError(
+                f"The federation did not come to its end. What its parties said: {federation.folder}/*.log"
+            )
+        federation.ensure()
+        show()
+        if strike == float("inf") and store.version:
+            end_of_chaos, strike = now + chaos, now + rng.uniform(*BETWEEN_KILLS)
+        if strike <= now < end_of_chaos:
+            if hit := killer.strike():
+                say(f"Killed: {hit}")
+            strike += rng.uniform(*BETWEEN_KILLS)
+        time.sleep(LOOK)
+    show()
+    federation.wait()

@@ -1,0 +1,1 @@
+from fedvi.federation.page.server import LivePage as LivePage

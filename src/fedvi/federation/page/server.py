@@ -1,0 +1,220 @@
+"""A small web server for one page: `/` and `/status.json`, to look at and nothing else.
+
+The page holds its style and scripts, and its policy lets it talk to this server only. A connection carries one
+request, has seconds for it, and there are few at a time: a client that is slow or greedy holds up nobody for long,
+and the federation, which runs elsewhere, not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from functools import cached_property
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from fedvi.errors import InputError
+from fedvi.federation.page.access import LOOPBACK_NAMES, Access
+from fedvi.federation.page.page import live_page
+from fedvi.federation.page.snapshot import Snapshot
+
+MOST_CONNECTIONS = 32
+LONGEST_SILENCE = 5.0
+"""Seconds that a client may send or take nothing."""
+LONGEST_CONNECTION = 10.0
+"""Seconds that a connection may last."""
+
+TEXT, HTML, JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
+
+
+class LivePage:
+    """The live page of a federation; use it in a `with` statement.
+
+    status: returns what is to be shown, as plain values; called in threads of the server, one at a time, at most
+    twice a second, and only while somebody looks.
+    host, port: where to listen; port 0 takes any that is free.
+    token: asked for if given. An address that others reach must have one: it is made if not given. What it opens
+    travels unencrypted: beyond a network that you trust, leave the page on loopback and use a tunnel (ssh -L).
+    """
+
+    def __init__(
+        self, status: Callable[[], dict[str, Any]], host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    ):
+        self._snapshot = Snapshot(status)
+        self._host = host
+        family, place = _resolved(host, port)
+        ip = ipaddress.ip_address(place[0])
+        if token is None and not ip.is_loopback:
+            token = secrets.token_urlsafe(32)
+        self._server = _Server(family, place, self._snapshot)
+        name = f"[{ip}]" if ip.version == 6 else str(ip)
+        names = LOOPBACK_NAMES | {name} if ip.is_loopback else None
+        try:
+            self._server.access = Access(token, names, f"fedvi-live-{self._server.port}")
+        except InputError:
+            self._server.server_close()
+            raise
+        shown = socket.gethostname() if ip.is_unspecified else name
+        self._origin = f"http://{shown}:{self._server.port}/"
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """The link to open, with the token if one is asked for."""
+        token = self._server.access.token
+        return self._origin if token is None else f"{self._origin}?token={token}"
+
+    def __enter__(self) -> LivePage:
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="live page", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Answer no more."""
+        if self._thread is not None:
+            self._server.shutdown()
+            self._thread.join()
+            self._thread = None
+        self._server.server_close()
+
+
+def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise InputError(f"Expected an address of this machine, got {host!r}, port {port}: {error}.") from None
+    family, _, _, _, place = found[0]
+    return family, place
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+    access: Access
+
+    def __init__(self, family: socket.AddressFamily, place: tuple[Any, ...], snapshot: Snapshot):
+        self.address_family = family
+        self.snapshot = snapshot
+        self._open: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+        try:
+            super().__init__(place, _Handler)
+        except (OSError, OverflowError) as error:
+            raise InputError(
+                f"Expected an address to listen at, got {place[0]} port {place[1]}: {error}. Port 0 takes any."
+            ) from None
+
+    @cached_property
+    def page(self) -> tuple[bytes, str]:
+        text, policy = live_page()
+        return text.encode(), policy
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server for our own name, which can take long."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            welcome = len(self._open) < MOST_CONNECTIONS
+            if welcome:
+                self._open[request] = time.monotonic() + LONGEST_CONNECTION
+        if welcome:
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End connections that last too long: whoever waits for them in a thread wakes up."""
+        now = time.monotonic()
+        with self._lock:
+            late = [request for request, end in self._open.items() if end < now]
+        for request in late:
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = LONGEST_SILENCE
+    server_version, sys_version = "fedvi", ""
+
+    def parse_request(self) -> bool:
+        """Refuse every method but one, known or not."""
+        if not super().parse_request():
+            return False
+        if self.command != "GET":
+            self._say(HTTPStatus.METHOD_NOT_ALLOWED, "This page is to look at only: GET.", {"Allow": "GET"})
+        return self.command == "GET"
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        access = self.server.access
+        if not access.names_us(self.headers.get_all("Host", [])):
+            self._say(HTTPStatus.MISDIRECTED_REQUEST, "This page goes by localhost, 127.0.0.1 and [::1] only.")
+        elif access.token is not None and access.by_link(query):
+            self._open_door()
+        elif not access.by_headers(self.headers):
+            text = "This page asks for its token: open the whole link that the coordinator gave."
+            self._say(HTTPStatus.UNAUTHORIZED, text, {"WWW-Authenticate": "Bearer"})
+        elif path == "/":
+            body, policy = self.server.page
+            self._send(HTTPStatus.OK, HTML, body, {"Content-Security-Policy": policy})
+        elif path == "/status.json":
+            code, body = self.server.snapshot()
+            self._send(code, JSON, body)
+        else:
+            self._say(HTTPStatus.NOT_FOUND, "There is / and /status.json.")
+
+    def _open_door(self) -> None:
+        """Move the token from the link to a cookie, and go on to the clean address.
+
+        By a page of our own that goes on, not by status 303: a link that is followed from another site (a mail, a
+        chat) would arrive there without the cookie, which is for requests of our own pages only.
+        """
+        access = self.server.access
+        cookie = f"{access.cookie}={access.token}; HttpOnly; SameSite=Strict; Path=/"
+        self._say(HTTPStatus.OK, "Opening the page.", {"Set-Cookie": cookie, "Refresh": "0; url=./"})
+
+    def _say(self, code: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> None:
+        self._send(
+            code, TEXT, f"{text}\n".encode(), {"Content-Security-Policy": "default-src 'none'"} | (headers or {})
+        )
+
+    def _send(self, code: HTTPStatus, kind: str, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(code)
+        common = {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+        for name, value in (common | (headers or {})).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # its name in the class that it comes from
+        """Say nothing."""

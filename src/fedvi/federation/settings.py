@@ -1,0 +1,127 @@
+"""How a site takes part: its table, budget and ledger, in a file beside the kit that the coordinator gave it.
+
+The file never leaves the site. What the kit holds is public to all sites: federation and schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+import tomllib
+from pathlib import Path
+
+from fedvi.checks import in_range
+from fedvi.errors import InputError, LedgerInUse
+from fedvi.federation.description import Description
+from fedvi.federation.site import Site
+from fedvi.privacy.budget import Budget
+from fedvi.tables.encode import Encoded, encode
+from fedvi.tables.sketch import sketch_of
+
+FOLDER, FILE, STATE = "fedvi", "site.toml", "site.db"
+
+PATIENCE = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteSettings:
+    """What the people of a site decided.
+
+    folder: of the kit. data, ledger: absolute paths. delta: None for the rule by number of rows.
+    public_rows: that the site declares; None for two digits of the true number, rounded down.
+    accept: what they accepted in so many words; see `Ledger.open`.
+    """
+
+    folder: Path
+    data: Path
+    ledger: Path
+    epsilon: float
+    delta: float | None = None
+    public_rows: int | None = None
+    encoding: str = "utf-8"
+    accept: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        in_range("eps", self.epsilon, 1e-6, 1e6)
+
+    @property
+    def state(self) -> Path:
+        """The site's own file."""
+        return self.folder / FOLDER / STATE
+
+    @property
+    def project(self) -> Description:
+        """The federation, as the kit has it."""
+        return Description.load(self.folder / FOLDER)
+
+    @property
+    def budget(self) -> Budget:
+        """The site's budget."""
+        return Budget(self.epsilon, "auto" if self.delta is None else self.delta)
+
+    @classmethod
+    def load(cls, folder: Path) -> SiteSettings:
+        """Return the settings of a site that has joined with the kit in this folder."""
+        path = folder / FOLDER / FILE
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            content |= {"data": Path(content["data"]), "ledger": Path(content["ledger"])}
+            return cls(folder=folder, **{**content, "accept": tuple(content.get("accept", ()))})
+        except FileNotFoundError:
+            raise InputError(f"Nobody has joined with the kit {folder} yet. Use fedvi site join.") from None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+            raise InputError(f"Cannot use {path}: {error}. Join again with fedvi site join.") from None
+
+    def accepting(self, words: tuple[str, ...]) -> SiteSettings:
+        """Return the settings with other words accepted."""
+        return dataclasses.replace(self, accept=words)
+
+    def save(self) -> None:
+        """Write the file, for the site's eyes only."""
+        import tomli_w
+
+        content = {
+            key: value for key, value in dataclasses.asdict(self).items() if key != "folder" and value is not None
+        }
+        content |= {"data": str(self.data), "ledger": str(self.ledger), "accept": list(self.accept)}
+        path = self.folder / FOLDER / FILE
+        unfinished = path.with_suffix(".unfinished")
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(tomli_w.dumps(content))
+        os.replace(unfinished, path)
+
+    def read(self) -> Encoded:
+        """Return the site's rows, encoded by the federation's schema, or raise `InputError`."""
+        encoded = encode(self.project.schema, self.data, encoding=self.encoding, strict=False)
+        if len(encoded.x) < 2:
+            raise InputError(
+                f"Expected at least 2 rows in {self.data}, got {len(encoded.x)}: there is nothing to learn."
+            )
+        return encoded
+
+    def open(self, patience: float = PATIENCE) -> Site:
+        """Read the rows, and open the site's ledger and file.
+
+        patience: seconds to wait for another process of the site, killed or about to end, to let go of the ledger.
+        """
+        encoded = self.read()
+        assert encoded.y is not None
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                table = (encoded.x, encoded.y)
+                return Site.open(
+                    self.state,
+                    self.project,
+                    table,
+                    self.budget,
+                    self.ledger,
+                    self.accept,
+                    self.public_rows,
+                    lambda key: sketch_of(self.project.schema, self.data, key, encoding=self.encoding),
+                )
+            except LedgerInUse:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)

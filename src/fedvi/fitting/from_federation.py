@@ -1,0 +1,77 @@
+"""From the coordinator's file to a posterior file: what a real federation leaves.
+
+    factors as released, their width corrected by what the sites said last (`fedvi.models.width`) -> Fitted
+
+All of it is post-processing of what was released. What sites spent is what they declared: only their ledgers prove it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedvi.errors import InputError
+from fedvi.federation.coordinator_file import CoordinatorFile
+from fedvi.federation.widths import Said, combined
+from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
+from fedvi.models.width import Width, width_of
+from fedvi.privacy.ledger.statement import rounded_up
+from fedvi.pytree import take
+
+
+def fitted_of(store: CoordinatorFile) -> Fitted:
+    """Return the posterior of a federation as it is now, or raise `InputError` if nobody has released anything."""
+    project, recipe, now = store.project, store.project.recipe, store.snapshot()
+    places = [place for place, site in enumerate(now.sites) if site["updates"]]
+    if not places:
+        raise InputError("Expected a federation with at least one update, got none yet. Wait for a site to join.")
+    sites, kept = [now.sites[place] for place in places], [take(now.factors, place) for place in places]
+    width = width_of(recipe.model)
+    ratio = _ratio(width, sites, project.rows)
+    if ratio is not None:
+        kept = [width.corrected(factor, ratio, now.posterior.mean) for factor in kept]
+    stacked: Any = jax.tree.map(lambda *leaves: jnp.stack(leaves), *kept)
+    return Fitted(
+        schema=project.schema,
+        model=recipe.model if ratio is None else width.model(ratio),
+        prior=recipe.prior,
+        factors=stacked,
+        posterior=posterior_of(recipe.prior, stacked),
+        sites=tuple(_record(site, project.schema.digest) for site in sites),
+        statement=_statement(project.name, sites, corrected=ratio is not None),
+        simulated=False,
+        settings={"federation": project.name, "id": project.identity, "version": now.version, "ended": now.stop},
+    )
+
+
+def _ratio(width: Width, sites: list[dict[str, Any]], rows: int) -> float | None:
+    """Return the correction of the posterior's width; None if no site has said its number yet.
+
+    A number that does not go with what its site declares counts as if it had not been said.
+    """
+    said = [
+        Said.of(site["width"], site["rows"], site["epsilon_max"], site["delta"])
+        for site in sites
+        if site["width"] is not None
+    ]
+    usable = [each for each in said if each is not None and each.is_possible]
+    return width.ratio(*combined(usable, rows)) if usable else None
+
+
+def _record(site: dict[str, Any], schema: str) -> SiteRecord:
+    kept = {key: site[key] for key in ("name", "rows", "updates", "epsilon", "epsilon_max", "delta")}
+    return SiteRecord(**kept, schema=schema, events=tuple(site["events"]))
+
+
+def _statement(name: str, sites: list[dict[str, Any]], *, corrected: bool) -> str:
+    lines = [f"federation {name}: every site pays from its own ledger; this is what the sites declare"]
+    lines += [
+        f"  {site['name']}: epsilon {rounded_up(site['epsilon'])} of {site['epsilon_max']:g} at delta "
+        f"{site['delta']:g}, if one row of about {site['rows']} is added or removed"
+        for site in sites
+    ]
+    if not corrected:
+        lines.append("  No site has said its last number: credible intervals are not corrected yet, and too narrow.")
+    return "\n".join(lines)

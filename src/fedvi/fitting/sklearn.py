@@ -1,0 +1,215 @@
+"""Estimators for scikit-learn: `FederatedLogisticRegression(epsilon=1.0).fit(X, y, sites=groups)`.
+
+They simulate a federation over the sites of one table, as `fedvi.fitting.fit` does, for columns that are numbers
+already. Scales come from public bounds, never from the rows:
+
+    low, high = bounds        x = (clip(X, low, high) - (low + high) / 2) / ((high - low) / 6)
+
+The default bounds, -3 and 3, are those of columns that were standardised with public constants. A fitted estimator has
+the whole posterior in `fitted_`, which can be saved (`fitted_.save`) and predicts from the command line too.
+
+Needs scikit-learn: `pip install 'fedvi[sklearn]'`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedvi.errors import InputError
+from fedvi.fitting.fit import fit_rows
+from fedvi.fitting.fitted import Fitted, Predictions
+from fedvi.inference.spec import UPDATES
+from fedvi.tables.columns import BinaryTarget, Number, NumberTarget
+from fedvi.tables.schema import Schema
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets, type_of_target
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        "fedvi.fitting.sklearn needs scikit-learn. Install it with: pip install 'fedvi[sklearn]'"
+    ) from error
+
+__all__ = ["FederatedLinearRegression", "FederatedLogisticRegression"]
+
+
+class _Federated(BaseEstimator):
+    """What both estimators have in common: sites, bounds, and the fit."""
+
+    epsilon: Any
+    delta: Any
+    bounds: Any
+    updates: int
+    random_state: Any
+    fitted_: Fitted
+
+    def _fit(self, x: np.ndarray, y: np.ndarray, target: BinaryTarget | NumberTarget, sites: ArrayLike | None) -> Self:
+        low, high = _bounds("bounds", self.bounds, x.shape[1])
+        names = getattr(self, "feature_names_in_", None)
+        names = [f"x{index}" for index in range(x.shape[1])] if names is None else list(map(str, names))
+        if target.name in names:
+            raise InputError(f"Expected no column named {target.name!r}, which is the target's name. Rename it.")
+        columns = zip(names, map(float, low), map(float, high), strict=True)
+        schema = Schema(tuple(Number(name, a, b, (a + b) / 2, (b - a) / 6) for name, a, b in columns), target)
+        self.fitted_ = fit_rows(
+            schema,
+            lambda chosen: _by_site(_encoded(chosen, x), y.astype(np.float32), sites),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            updates=self.updates,
+            progress=False,
+        )
+        scales = np.array([column.scale for column in schema.columns if isinstance(column, Number)])
+        centres = np.array([column.centre for column in schema.columns if isinstance(column, Number)])
+        weights = np.asarray(self.fitted_.posterior.mean, np.float64)
+        unit, centre = (target.scale, target.centre) if isinstance(target, NumberTarget) else (1.0, 0.0)
+        self.coef_ = unit * weights[1:] / scales
+        self.intercept_ = centre + unit * weights[0] - float(self.coef_ @ centres)
+        return self
+
+    def _predict(self, X: Any, level: float) -> Predictions:  # noqa: N803 - scikit-learn's name
+        check_is_fitted(self)
+        x = validate_data(self, X, reset=False, dtype=np.float64)
+        return self.fitted_.predict_rows(_encoded(self.fitted_.schema, x), level)
+
+    @property
+    def statement_(self) -> str:
+        """What was promised about privacy, in plain words."""
+        return self.fitted_.statement
+
+
+class FederatedLogisticRegression(ClassifierMixin, _Federated):
+    """Bayesian logistic regression for two classes, over sites that each keep a privacy budget.
+
+    epsilon: every site's budget, or a dictionary of one per site; None for no privacy. delta: a number, `auto`
+        for min(1e-5, 1 / (10 N)) of every site's N rows, or `paper` for 10^floor(log10(1/N)).
+    bounds: public (low, high) of the columns, each a number or one per column; values beyond are clipped.
+    updates: of every site. random_state: seeds the simulation, its noise too.
+    """
+
+    def __init__(
+        self,
+        epsilon: Any = 1.0,
+        delta: float | str = "auto",
+        bounds: Any = (-3.0, 3.0),
+        updates: int = UPDATES,
+        random_state: Any = None,
+    ):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.updates = updates
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sites: ArrayLike | None = None) -> Self:  # noqa: N803
+        """Simulate the federation; `sites` names the site of every row, None for one site."""
+        x, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) != 2:
+            kind = type_of_target(y)
+            if len(self.classes_) > 2:
+                raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
+            raise InputError(f"Expected two classes in y, got one class: {self.classes_[0]!r}.")
+        target = BinaryTarget("target", (str(self.classes_[0]), str(self.classes_[1])))
+        return self._fit(x, 2.0 * codes - 1, target, sites)
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Return the probability of each of the two classes, averaged over the posterior."""
+        positive = self._predict(X, 0.9).mean
+        return np.column_stack([1 - positive, positive])
+
+    def predict(self, X: Any, return_interval: bool = False, level: float = 0.9) -> Any:  # noqa: N803
+        """Return the more probable class of every row.
+
+        return_interval: also return low and high, the credible interval of the probability of `classes_[1]`.
+        """
+        predictions = self._predict(X, level)
+        labels = self.classes_[(predictions.mean > 0.5).astype(int)]
+        return (labels, predictions.low, predictions.high) if return_interval else labels
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.poor_score = self.epsilon is not None  # scikit-learn's tests have 200 rows and less
+        return tags
+
+
+class FederatedLinearRegression(RegressorMixin, _Federated):
+    """Bayesian linear regression over sites that each keep a privacy budget; the noise's variance is estimated.
+
+    target_bounds: public (low, high) of y; values beyond are clipped. Everything else is as in
+    `FederatedLogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        epsilon: Any = 1.0,
+        delta: float | str = "auto",
+        bounds: Any = (-3.0, 3.0),
+        target_bounds: tuple[float, float] = (-3.0, 3.0),
+        updates: int = UPDATES,
+        random_state: Any = None,
+    ):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.target_bounds = target_bounds
+        self.updates = updates
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sites: ArrayLike | None = None) -> Self:  # noqa: N803
+        """Simulate the federation; `sites` names the site of every row, None for one site."""
+        x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        low, high = (float(end[0]) for end in _bounds("target_bounds", self.target_bounds, 1))
+        target = NumberTarget("target", low, high, (low + high) / 2, (high - low) / 6)
+        return self._fit(x, (np.clip(y, low, high) - target.centre) / target.scale, target, sites)
+
+    def predict(self, X: Any, return_interval: bool = False, level: float = 0.9) -> Any:  # noqa: N803
+        """Return the expected y of every row.
+
+        return_interval: also return low and high, between which y itself is with probability `level`.
+        """
+        predictions = self._predict(X, level)
+        return (predictions.mean, predictions.low, predictions.high) if return_interval else predictions.mean
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self.epsilon is not None
+        return tags
+
+
+def _bounds(name: str, bounds: Any, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, np.float64), (columns,)) for end in bounds)
+    except (TypeError, ValueError):
+        raise InputError(f"Expected {name}=(low, high), each a number or one per column, got {bounds!r}.") from None
+    if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
+        raise InputError(f"Expected low < high in {name}, both finite, got {bounds!r}.")
+    return low, high
+
+
+def _encoded(schema: Schema, x: np.ndarray) -> np.ndarray:
+    """Return what `fedvi.data.encode` gives for these columns."""
+    numbers = [column for column in schema.columns if isinstance(column, Number)]
+    low, high, centre, scale = (
+        np.array([getattr(column, name) for column in numbers]) for name in ("low", "high", "centre", "scale")
+    )
+    scaled = (np.clip(x, low, high) - centre) / scale
+    return np.column_stack([np.ones(len(x)), scaled]).astype(np.float32)
+
+
+def _by_site(x: np.ndarray, y: np.ndarray, sites: ArrayLike | None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    if sites is None:
+        return {"site": (x, y)}
+    names = np.asarray(sites)
+    if names.shape != (len(x),):
+        raise InputError(f"Expected one site per row, {len(x)}, got sites of shape {names.shape}.")
+    found, codes = np.unique(names.astype(str), return_inverse=True)
+    return {str(name): (x[codes == code], y[codes == code]) for code, name in enumerate(found)}

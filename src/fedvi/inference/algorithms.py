@@ -1,0 +1,196 @@
+"""Algorithms: which local problem a client is asked to solve.
+
+| algorithm     | start       | anchor of the KL     | likelihood     | target factor      |
+|---------------|-------------|----------------------|----------------|--------------------|
+| PVI           | q           | q / t_m (the cavity) | own rows       | t_m * q' / q       |
+| GlobalVI      | q           | prior                | scaled to all  | t_m * q' / q       |
+| CentralisedVI | as PVI, after pooling all rows into one client                               |
+| Committee     | prior^share | prior^share          | own rows       | q' / prior^share   |
+| NoiseAwarePVI | q           | none: slope and curvature at q, averaged (`fedvi.inference.noise_aware`) |
+
+All of them are the same client step and the same server step; a new one is a subclass with a `problem` method. How much
+the likelihood counts is said by `likelihood_scale` alone: clip, grid and noise of a private step follow from it too.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Hashable
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from fedvi.checks import in_range, not_a_class, one_of
+from fedvi.errors import InputError
+from fedvi.families.base import Factor, GaussianFamily
+from fedvi.inference.gradient_steps import GradientSteps, Solver, forgetful_adam
+from fedvi.inference.local_problem import Problem, Public
+from fedvi.inference.rows import CheckedTable
+from fedvi.privacy.client_level import ClientLevel
+from fedvi.privacy.events import CLIENT, EXAMPLE
+from fedvi.privacy.lattice import Lattice
+from fedvi.privacy.without_privacy import FullBatch, Minibatch
+from fedvi.pytree import pytree, static
+
+
+def thorough() -> GradientSteps:
+    """Return a solver that takes the local problem to its optimum: for algorithms that do not come back often."""
+    return GradientSteps(1000, 0.02, FullBatch(), forgetful_adam)
+
+
+class Algorithm(abc.ABC):
+    """A way to refine factors.
+
+    solver: how the local problem is solved.
+    damping: how far the factor moves towards the target, `t <- t * (target / t)^damping`.
+    repair: set negative precisions of the new factor to zero and count them; post-processing.
+    client_level: clip and noise of the whole change, to protect all of a client's data as one; None for none. To
+        protect single rows, choose a private mechanism in the solver instead.
+    """
+
+    solver: Solver
+    damping: Any
+    repair: bool
+    client_level: ClientLevel | None
+
+    @abc.abstractmethod
+    def problem(self, public: Public, q: Any, factor: Any) -> Problem:
+        """Return the local problem of a client that sees q and holds `factor`."""
+
+    def likelihood_scale(self, public: Public, public_rows: int) -> float:  # noqa: ARG002
+        """Return the weight of the likelihood of a client that declares so many rows."""
+        return 1.0
+
+    def row_scale(self, public: Public, public_rows: int) -> float:
+        """Return the weight of the likelihood of each row of a batch."""
+        expected = self.solver.mechanism.batch_size(public_rows)
+        return public_rows / expected * self.likelihood_scale(public, public_rows)
+
+    def change(self, factor: Any, target: Any) -> Any:
+        """Return what the factor is multiplied by on its way to the target: `(target / factor)^damping`."""
+        return (target / factor) ** self.damping
+
+    def unit_factor(self, prior: GaussianFamily) -> Factor:
+        """Return the factor that every client starts from."""
+        return prior.unit()
+
+    @property
+    def most_updates(self) -> float:
+        """How many updates of a client make sense."""
+        return math.inf
+
+    def arrange(self, tables: dict[str, CheckedTable]) -> dict[str, CheckedTable]:
+        """Return the clients that the algorithm runs with."""
+        return tables
+
+    @property
+    def unit(self) -> str:
+        """The unit of privacy that an update's event speaks about: one example of the client, or all of the client."""
+        return EXAMPLE if self.client_level is None else CLIENT
+
+    def numbers(self, prior: GaussianFamily) -> int:
+        """Return how many numbers get noise together, in a step or in a release."""
+        return prior.size if self.client_level is None else self.unit_factor(prior).size
+
+    def event(self, prior: GaussianFamily, public_rows: int) -> Hashable:
+        """Return what one update of a client that declares so many rows does to them."""
+        if self.client_level is not None:
+            return self.client_level.event(self.numbers(prior))
+        return self.solver.mechanism.event(public_rows, self.solver.steps, self.numbers(prior))
+
+    def lattice(self, public: Public, public_rows: int) -> Lattice | None:
+        """Return the lattice of what is released; None if nothing is private."""
+        numbers, mechanism = self.numbers(public.prior), self.solver.mechanism
+        if self.client_level is not None:
+            return self.client_level.lattice(numbers)
+        return mechanism.lattice(numbers, public_rows, self.row_scale(public, public_rows))
+
+    def __post_init__(self) -> None:
+        not_a_class("solver", self.solver)
+        not_a_class("client_level", self.client_level)
+        in_range("damping", self.damping, 0, 1, open_low=True)
+        if self.client_level is not None and self.solver.mechanism.private:
+            raise InputError(
+                f"Expected one unit of privacy, got two: {type(self.solver.mechanism).__name__} protects examples and "
+                "client_level the whole client. Leave one out."
+            )
+
+
+@pytree
+class PVI(Algorithm):
+    """Partitioned variational inference (Bui et al., 2018), with the paper's settings as defaults."""
+
+    solver: Solver = field(default_factory=GradientSteps)
+    damping: float | Float[Array, ""] = 0.1
+    repair: bool = static(default=True)
+    client_level: ClientLevel | None = None
+
+    def problem(self, public: Public, q: Any, factor: Any) -> Problem:  # noqa: ARG002
+        """Tie q' to the cavity q / t_m."""
+        return Problem(start=q, removed=factor, base=factor)
+
+
+@pytree
+class CentralisedVI(PVI):
+    """Variational inference on the pooled rows: the gold standard, and not federated."""
+
+    solver: Solver = field(default_factory=thorough)
+    damping: float | Float[Array, ""] = 1.0
+
+    def arrange(self, tables: dict[str, CheckedTable]) -> dict[str, CheckedTable]:
+        """Pool all rows into one client."""
+        x, y = zip(*tables.values(), strict=True)
+        return {"pooled": (np.concatenate(x), np.concatenate(y))}
+
+
+@pytree
+class GlobalVI(Algorithm):
+    """Federated global VI, the paper's baseline: clients take turns at stochastic steps on the global objective.
+
+    Each client treats its rows as a sample of all rows. Its factor is only the sum of its steps: nothing is repaired.
+    """
+
+    solver: Solver = field(default_factory=lambda: GradientSteps(1, 0.05, Minibatch()))
+    damping: float | Float[Array, ""] = 1.0
+    repair: bool = static(default=False)
+    client_level: ClientLevel | None = None
+
+    def problem(self, public: Public, q: Any, factor: Any) -> Problem:
+        """Tie q' to the prior."""
+        return Problem(start=q, removed=q / public.prior, base=factor)
+
+    def likelihood_scale(self, public: Public, public_rows: int) -> float:
+        """Scale the likelihood to the total number of rows."""
+        return float(public.rows) / public_rows
+
+
+@pytree
+class Committee(Algorithm):
+    """Bayesian committee machine: each client infers alone and communicates once; the server multiplies the results.
+
+    prior: `same` gives every client the whole prior, and the server divides out the copies; `split` gives every client
+    prior^(1/M), a weaker one.
+    """
+
+    solver: Solver = field(default_factory=thorough)
+    damping: float | Float[Array, ""] = 1.0
+    repair: bool = static(default=True)
+    client_level: ClientLevel | None = None
+    prior: str = static(default="same")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("prior", self.prior, ("same", "split"))
+
+    @property
+    def most_updates(self) -> float:
+        """One: a second update would only repeat the first."""
+        return 1
+
+    def problem(self, public: Public, q: Any, factor: Any) -> Problem:  # noqa: ARG002
+        """Tie q' to the client's share of the prior, whatever the others did."""
+        share = public.prior if self.prior == "same" else public.prior ** (1 / public.clients)
+        return Problem(start=share, removed=share.unit(), base=factor.unit())

@@ -1,0 +1,269 @@
+"""A client that trusts nobody: neither the server, nor other clients, nor the wire.
+
+    charge the ledger  ->  draw from a CSPRNG  ->  compute  ->  Release with its event
+
+This order is kept in one place, `PrivateClient.update`. What is wrong with the request is found before the charge; an
+update that the budget does not cover is never drawn nor computed.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedvi.checks import instance, whole
+from fedvi.errors import ChosenLate, InputError
+from fedvi.families.base import GaussianFamily, extent, require_proper
+from fedvi.inference.algorithms import Algorithm
+from fedvi.inference.calibration import calibrated
+from fedvi.inference.local_problem import Public
+from fedvi.inference.public_rows import DeclaredRows
+from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Table
+from fedvi.inference.update import ClientState, Release, check_request, draw, init_client, update
+from fedvi.models.base import Model
+from fedvi.privacy.budget import Budget, warn_if_few
+from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE
+from fedvi.privacy.ledger.ledger import MOVED, OTHER_DATA, Ledger, read
+from fedvi.privacy.ledger.overlap import Sketch
+from fedvi.privacy.ledger.storage import Closing
+from fedvi.privacy.ledger.witness import machine_key
+from fedvi.privacy.randomness import System
+from fedvi.privacy.sampling import default_public_rows
+from fedvi.privacy.sums import BoundedSum
+
+LARGEST_PREDICTOR = 1e6
+"""A posterior's means and standard deviations, times the bound of features, are no larger where rows are looked at."""
+
+
+class PrivateClient(Closing):
+    """A client with its rows, its ledger and its state; made by `open`, used in a `with` statement.
+
+    event: what one update does to the rows.
+    remaining: how many updates the ledger still admits.
+    """
+
+    def __init__(
+        self, rows: DeclaredRows, model: Model, algorithm: Algorithm, public: Public, ledger: Ledger, schema: str = ""
+    ):
+        self._schema, self._rows = schema, rows
+        self._model, self._algorithm, self._public = model, algorithm, public
+        _check_guarantee(algorithm, public.prior, rows.public)
+        _check_backend()
+        self.ledger = ledger
+        self.event: Hashable = algorithm.event(public.prior, rows.public)
+        if ledger.book.unit != algorithm.unit:
+            raise InputError(f"Expected a ledger for one {algorithm.unit}, got one for one {ledger.book.unit}.")
+        self.state: ClientState = init_client(algorithm, public.prior)
+
+    @classmethod
+    def open(
+        cls,
+        ledger: str | os.PathLike[str],
+        table: Table,
+        model: Model,
+        algorithm: Algorithm,
+        public: Public,
+        budget: Budget,
+        *,
+        public_rows: int | None = None,
+        feature_bound: float = DEFAULT_FEATURE_BOUND,
+        updates: int | None = None,
+        sums: Sequence[BoundedSum] = (),
+        schema: str = "",
+        purpose: str = "training",
+        sketch: Callable[[bytes], Sketch] | None = None,
+        state: ClientState | None = None,
+        accept: Collection[str] = (),
+    ) -> PrivateClient:
+        """Check the rows, open their ledger (or make it), and plan as many updates as the budget admits.
+
+        public_rows: that the client declares, once and for all. Default: two digits of the true number, rounded down,
+            which depends on the table; better is a number that you would declare with or without any one person.
+        feature_bound: features beyond this power of two are clipped to it.
+        updates: how many to find the noise for, if the algorithm leaves it open.
+        sums: what `release_sum` will be asked for beside updates, each once; the budget pays for all of it.
+        schema: hash of the feature schema that encoded the table; every release carries it.
+        purpose: what the ledger says that updates are for.
+        sketch: from the machine's key to a sketch of the raw table (`fedvi.privacy.ledger.overlap`), to notice that
+            the same people have a ledger already; None to make one of `table`.
+        state: of the client when it last worked in the same federation, to go on from there; None to begin anew.
+        accept: what a person accepts in so many words; see `Ledger.open`.
+        """
+        instance("budget", budget, Budget)
+        if updates is not None:
+            whole("updates", updates, 1)
+        algorithm = jax.tree.map(_own, algorithm)
+        if sums:
+            _check_rows_are_the_unit(algorithm.unit)
+        exists = Path(ledger).exists()
+        rows = DeclaredRows.of(table, model, feature_bound, lambda count: declared_rows(ledger, count, public_rows))
+        algorithm.solver.check(model, np.asarray(rows.site.x), "the client's table")
+        of_rows = algorithm.unit == EXAMPLE
+        units = rows.public if of_rows else int(public.clients)
+        warn_if_few(units, "rows" if of_rows else "clients")
+        fixed = budget.fixed(units)
+        beside: Mapping[Hashable, int] = collections.Counter(part.event for part in sums)
+        rest = fixed.beside(beside) if beside else fixed
+        most = float("inf") if updates is None else updates
+        algorithm = calibrated(algorithm, public.prior, rest, rows.public, most)
+        _check_guarantee(algorithm, public.prior, rows.public)
+
+        def sketched() -> Sketch:
+            key = machine_key()
+            return Sketch.of_arrays(*rows.table, key) if sketch is None else sketch(key)
+
+        if exists:
+            changed = sketched() if OTHER_DATA in accept or MOVED in accept else None
+            opened = Ledger.open(ledger, rows.digest, schema=schema, sketch=changed, accept=accept)
+        else:
+            opened = Ledger.create(
+                ledger,
+                fixed,
+                rows.digest,
+                unit=algorithm.unit,
+                schema=schema,
+                public_rows=rows.public,
+                sketch=sketched(),
+                accept=accept,
+            )
+        try:
+            _check_same(opened, fixed, algorithm.unit)
+            client = cls(rows, model, algorithm, public, opened, schema)
+            client.state = client.state if state is None else state
+            client._purpose = purpose
+            _plan_beside(opened, beside, client.event)
+            opened.plan(client.event)
+        except BaseException:
+            opened.close()
+            raise
+        return client
+
+    _purpose = "training"
+
+    @property
+    def noticed(self) -> tuple[str, ...]:
+        """What the people who have the rows should know about them. It stays with them."""
+        return self._rows.noticed
+
+    @property
+    def public_rows(self) -> int:
+        """The number of rows that the client declares."""
+        return self._rows.public
+
+    @property
+    def remaining(self) -> int:
+        """How many updates may still be made."""
+        return self.ledger.remaining(self.event)
+
+    def check(self, q: GaussianFamily) -> None:
+        """Raise unless q may be looked at: it is proper, and not so wide or far away that rounding decides.
+
+        Nothing is charged, and no row is looked at.
+        """
+        require_proper(q, "posterior that the client received")
+        found = float(extent(q)) * float(self._rows.site.feature_bound)
+        if not found <= LARGEST_PREDICTOR:
+            raise InputError(
+                f"Expected a posterior whose means and standard deviations, times the bound of features, are up to "
+                f"{LARGEST_PREDICTOR:g}, got {found:.3g}: such a q says nothing about rows. Find who spoilt it."
+            )
+
+    def update(self, q: GaussianFamily) -> Release:
+        """Make one private update of the posterior q, or raise `BudgetClosed`."""
+        self.check(q)
+        check_request(self._algorithm, self._public, q, self.state)
+        if self._algorithm.event(self._public.prior, self._rows.public) != self.event:
+            raise InputError("Expected the settings that the client was opened with, got others: they were changed.")
+        self.ledger.charge(self.event, self._purpose)
+        counts = self._rows.count, self._rows.public
+        draws = draw(self._algorithm, self._model, self._public, *counts, System())
+        self.state, release = update(self._algorithm, self._model, self._public, q, self.state, self._rows.site, draws)
+        return dataclasses.replace(release, event=self.event, schema=self._schema)
+
+    def release_sum(
+        self,
+        part: BoundedSum,
+        vectors: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        purpose: str,
+        *,
+        average: bool = False,
+    ) -> np.ndarray:
+        """Release a private sum of `vectors(x, y)`, one vector of length at most one per row, or raise `BudgetClosed`.
+
+        Each vector must depend on its own row alone, also in how it is rounded: elementwise operations do, matrix
+        products do not (`fedvi.models.width.rows_at`). purpose: what the ledger says that it was for.
+        average: see `BoundedSum.release`.
+        """
+        _check_rows_are_the_unit(self.ledger.book.unit)
+        self.ledger.charge(part.event, purpose)
+        summands = np.asarray(vectors(*self._rows.table), np.float64)
+        if summands.shape != (self._rows.count, part.numbers):
+            raise InputError(f"Expected a vector of {part.numbers} numbers for each row, got shape {summands.shape}.")
+        return part.release(summands, self._rows.public, System(), average=average)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self.ledger.close()
+
+
+def declared_rows(ledger: str | os.PathLike[str], count: int, public_rows: int | None) -> int:
+    """Return the number of rows to declare: the one that the ledger was made with, else the given, else the default."""
+    declared = read(ledger).public_rows if Path(ledger).exists() else None
+    if declared is None:
+        return default_public_rows(count) if public_rows is None else public_rows
+    if public_rows not in (None, declared):
+        raise InputError(f"Expected the number of rows that the ledger was made with, {declared}, got {public_rows}.")
+    return declared
+
+
+def _check_backend() -> None:
+    """Raise unless private sums are computed where the argument for them holds: in doubles of the processor."""
+    if jax.default_backend() != "cpu":
+        raise InputError(
+            f"Expected private updates on the CPU, got JAX's backend {jax.default_backend()!r}. Set JAX_PLATFORMS=cpu."
+        )
+
+
+def _own(setting: Any) -> Any:
+    """Return a copy that nobody else can change: what was checked and planned for is what is used."""
+    return np.array(setting) if isinstance(setting, np.ndarray) else setting
+
+
+def _plan_beside(ledger: Ledger, beside: Mapping[Hashable, int], update: Hashable) -> None:
+    """Plan the sums, all of them before anything was released."""
+    if update in beside:
+        raise InputError("Expected sums with other noise than updates have, got the same. Give the sum a little more.")
+    new = {event: times for event, times in beside.items() if event not in ledger.book.planned}
+    if new and ledger.book.charged:
+        raise ChosenLate("Expected the sums that were planned when the ledger was made, got others. Ask for the same.")
+    for event, times in new.items():
+        ledger.plan(event, times, "statistics")
+
+
+def _check_rows_are_the_unit(unit: str) -> None:
+    if unit != EXAMPLE:
+        raise InputError(f"Expected a ledger that protects single rows for private sums over rows, got one {unit}.")
+
+
+def _check_guarantee(algorithm: Algorithm, prior: GaussianFamily, public_rows: int) -> None:
+    caveat = algorithm.solver.mechanism.caveat
+    if algorithm.event(prior, public_rows) == NOT_PRIVATE or caveat:
+        raise InputError(
+            "Expected an algorithm with a guarantee of privacy, got "
+            f"{caveat or 'one that adds no noise'}. Use PoissonGaussian(...)."
+        )
+
+
+def _check_same(ledger: Ledger, budget: Budget, unit: str) -> None:
+    if ledger.book.budget != budget or ledger.book.unit != unit:
+        raise InputError(
+            f"Expected the ledger's own budget and unit, {ledger.book.budget} for one {ledger.book.unit}, got {budget} "
+            f"for one {unit}. A ledger's budget is fixed when it is made."
+        )

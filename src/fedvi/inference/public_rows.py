@@ -1,0 +1,75 @@
+"""A client's rows as private updates see them: on their grid, in a buffer whose size is public."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedvi.checks import whole
+from fedvi.errors import InputError
+from fedvi.inference.rows import Rows, Table, check_feature_bound, roomy, usable_rows
+from fedvi.models.base import Model
+from fedvi.numerics import on_row_grid, row_lengths
+from fedvi.privacy.ledger.ledger import digest
+from fedvi.privacy.sampling import most_rows
+from fedvi.pytree import precision
+
+
+@dataclasses.dataclass(frozen=True)
+class DeclaredRows:
+    """A client's rows, on their grid, in a buffer whose size follows from the declared number.
+
+    count: the true number of rows, which never leaves. public: the declared one.
+    digest: of the rows as they came. noticed: what was done to them.
+    """
+
+    site: Rows
+    count: int
+    public: int
+    digest: str
+    noticed: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: Table, model: Model, feature_bound: float, declared: Callable[[int], int]) -> DeclaredRows:
+        """Return the rows of a table. Nothing is refused because of what a row holds: it counts as nothing instead.
+
+        declared: from the true number of rows to the declared one.
+        """
+        check_feature_bound(feature_bound)
+        x, y, left_out = usable_rows(table, model, "the client's table")
+        data = digest(x, y)
+        public = declared(len(x))
+        whole("public_rows", public, 1)
+        most = most_rows(public)
+        if len(x) > most:
+            raise InputError(
+                f"Expected at most {most} rows for {public} declared ones, got more. Declare about as many as there "
+                "are."
+            )
+        features, clipped = on_row_grid(x, feature_bound)
+        told = [f"{left_out} rows hold what is no number, or a foreign label: they count as nothing"] * (left_out > 0)
+        told += [f"{clipped} features are beyond {feature_bound:g} and count as that"] * (clipped > 0)
+        room = roomy(most)
+        site = Rows(
+            x=_padded(features, room),
+            y=_padded(y, room),
+            lengths=_padded(row_lengths(features), room),
+            offset=jnp.int32(0),
+            feature_bound=jnp.asarray(feature_bound, precision()),
+        )
+        return cls(site, len(x), public, data, tuple(told))
+
+    @property
+    def table(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows themselves."""
+        return np.asarray(self.site.x)[: self.count], np.asarray(self.site.y)[: self.count]
+
+
+def _padded(array: np.ndarray, room: int) -> jax.Array:
+    padded = np.zeros((room, *array.shape[1:]), array.dtype)
+    padded[: len(array)] = array
+    return jnp.asarray(padded)

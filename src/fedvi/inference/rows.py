@@ -1,0 +1,209 @@
+"""Clients' rows, checked and laid end to end in one buffer.
+
+A compiled update depends on the shape of its arguments. With all rows in one buffer, and a client being an offset
+and a size, one compiled update serves clients of any size, and no row is copied. A real site is a buffer of one client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from fedvi.checks import LARGEST_FEATURE_BOUND, in_range
+from fedvi.errors import InputError
+from fedvi.numerics import row_lengths
+from fedvi.pytree import precision, pytree
+
+if TYPE_CHECKING:
+    from fedvi.models.base import Model
+
+Table = tuple[Any, Any]
+"""Features (one row per example) and targets of one client, as anything that NumPy can read."""
+
+CheckedTable = tuple[np.ndarray, np.ndarray]
+"""The same as finite numbers of the precision in use, with one target per row."""
+
+
+ALIGNMENT = 64
+
+
+DEFAULT_FEATURE_BOUND = 64.0
+"""Of entries of x where nothing better is known: features should have scales near one."""
+
+
+@pytree
+class Rows:
+    """What one client's update may see: rows of the buffer from `offset` on, by number. Who draws batches knows which.
+
+    feature_bound: of entries of x, a power of two, if they are on their grid (`fedvi.numerics`); else 0.
+    lengths: of rows on their grid (`row_lengths`).
+    """
+
+    x: Float[Array, "rows ..."]
+    y: Float[Array, "rows ..."]
+    lengths: Float[Array, " rows"]
+    offset: Int[Array, ""]
+    feature_bound: Float[Array, ""]
+
+
+@pytree
+class ClientRows:
+    """All clients' rows in one buffer; client m owns rows from `offset[m]` on. The end is nobody's."""
+
+    x: Float[Array, "rows ..."]
+    y: Float[Array, "rows ..."]
+    lengths: Float[Array, " rows"]
+    offset: Int[Array, " m"]
+    feature_bound: Float[Array, ""]
+
+    def site(self, client: Any) -> Rows:
+        """Return client number `client`."""
+        return Rows(self.x, self.y, self.lengths, self.offset[client], self.feature_bound)
+
+
+def check_tables(clients: Mapping[str, Table] | Sequence[Table], model: Model) -> dict[str, CheckedTable]:
+    """Return the clients' tables by name, as arrays of numbers that agree on their columns, or raise `InputError`.
+
+    A plain sequence gets the names 'client 0', 'client 1', ...
+    """
+    if not isinstance(clients, Mapping | Sequence):
+        raise InputError(f"Expected clients as a dictionary or a list of (x, y), got {type(clients).__name__}.")
+    if not isinstance(clients, Mapping):
+        clients = {f"client {index}": table for index, table in enumerate(clients)}
+    if not clients:
+        raise InputError("Expected at least one client, got none.")
+    checked = {str(name): check_table(table, model, f"client {str(name)!r}") for name, table in clients.items()}
+    forms = {
+        name: _form(x, y, getattr(given[0], "columns", None))
+        for (name, (x, y)), given in zip(checked.items(), clients.values(), strict=True)
+    }
+    first = next(iter(forms))
+    for name, form in forms.items():
+        if form != forms[first]:
+            raise InputError(f"Clients disagree on columns: {first!r} has {forms[first]}, {name!r} has {form}.")
+    return checked
+
+
+def check_table(table: Table, model: Model, where: str) -> CheckedTable:
+    """Return x and y as arrays of numbers, or raise `InputError` naming the place of what is wrong."""
+    x, y = (_numbers(values, f"{name} of {where}") for values, name in zip(_pair(table, where), "xy", strict=True))
+    _check_shapes(x, y, where)
+    if len(x) == 0:
+        raise InputError(f"Expected at least one row in {where}, got none. Leave it out.")
+    model.check_form(x, y, where)
+    model.check_targets(y, where)
+    return x, y
+
+
+def _pair(table: Table, where: str) -> Table:
+    try:
+        x, y = table
+    except (TypeError, ValueError):
+        raise InputError(f"Expected a pair (x, y) for {where}, got {type(table).__name__}.") from None
+    return x, y
+
+
+def _check_shapes(x: np.ndarray, y: np.ndarray, where: str) -> None:
+    if x.ndim < 2:
+        raise InputError(f"Expected x of {where} to have rows and columns, got shape {x.shape}.")
+    if y.ndim < 1 or len(x) != len(y):
+        raise InputError(f"Expected one y per row of x in {where}, got {x.shape} and {y.shape}.")
+
+
+def usable_rows(table: Table, model: Model, where: str) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the rows that a model can use, and how many it cannot.
+
+    Where rows are private, nothing may be refused because of what a row holds. What is wrong with all rows alike, such
+    as their number of columns, is.
+    """
+    x, y = (_as_numbers(values, f"{name} of {where}") for values, name in zip(_pair(table, where), "xy", strict=True))
+    _check_shapes(x, y, where)
+    model.check_form(x, y, where)
+    finite = np.isfinite(x.reshape(len(x), -1)).all(axis=1) & np.isfinite(y.reshape(len(y), -1)).all(axis=1)
+    good = finite & model.usable(y)
+    return (x, y, 0) if good.all() else (x[good], y[good], int(np.count_nonzero(~good)))
+
+
+def check_feature_bound(bound: float) -> None:
+    """Raise unless this may be the bound of features."""
+    in_range("feature_bound", bound, 2.0**-20, LARGEST_FEATURE_BOUND)
+    if math.frexp(bound)[0] != 0.5:
+        raise InputError(f"Expected feature_bound to be a power of two, got {bound:g}.")
+
+
+def lay_out(tables: Mapping[str, CheckedTable], feature_bound: float = 0.0) -> ClientRows:
+    """Lay the rows of all clients end to end.
+
+    feature_bound: if not 0, of rows that are on their grid already.
+    """
+    sizes = np.array([len(x) for x, _ in tables.values()])
+    room = roomy(int(sizes.sum()))
+    if room > np.iinfo(np.int32).max:
+        raise InputError(f"Expected fewer than 2^31 rows in total, got {sizes.sum()}.")
+    lengths = [row_lengths(x) if feature_bound else np.zeros(len(x), x.dtype) for x, _ in tables.values()]
+    return ClientRows(
+        x=_end_to_end([x for x, _ in tables.values()], room),
+        y=_end_to_end([y for _, y in tables.values()], room),
+        lengths=_end_to_end(lengths, room),
+        offset=jnp.asarray(np.cumsum(sizes) - sizes, jnp.int32),
+        feature_bound=jnp.asarray(feature_bound, precision()),
+    )
+
+
+def roomy(rows: int) -> int:
+    """Return a little more, from a short list of numbers, so that federations of about the same size share code."""
+    step = max(16, min(2 ** (rows.bit_length() - 3), 65_536))
+    return math.ceil(rows / step) * step
+
+
+def _end_to_end(parts: list[np.ndarray], room: int) -> jax.Array:
+    """Return the rows of all parts in one array, followed by zeros. JAX takes aligned memory as it is: one copy."""
+    shape, dtype = (room, *parts[0].shape[1:]), parts[0].dtype
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    rows = memory[start : start + size].view(dtype).reshape(shape)
+    end = 0
+    for part in parts:
+        rows[end : end + len(part)] = part
+        end += len(part)
+    rows[end:] = 0
+    return jax.device_put(rows)
+
+
+def _form(x: np.ndarray, y: np.ndarray, columns: Any) -> str:
+    """Return what clients must agree on, for people to read; data frames must agree on names and order too."""
+    names = "" if columns is None else f" with columns {list(columns)}"
+    return f"x of {x.shape[1:]} per row{names} and y of {y.shape[1:]} per row"
+
+
+def _as_numbers(values: Any, where: str) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"Expected rows of equal length in {where}: {error}") from None
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"Expected numbers in {where}, got dtype {array.dtype}. Encode or convert the columns first.")
+    with np.errstate(over="ignore"):
+        return array.astype(precision(), copy=False)
+
+
+def _numbers(values: Any, where: str) -> np.ndarray:
+    array = _as_numbers(values, where)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sound = np.isfinite(np.sum(array))  # takes no memory; a sum that overflows is looked at more closely
+    bad = np.argwhere(~np.isfinite(array)) if not sound else np.zeros(0)
+    if bad.size:
+        row, *column = bad[0]
+        place = f"row {row}" + (f", column {column[0]}" if column else "")
+        raise InputError(
+            f"Expected finite {array.dtype} numbers in {where}, got {array[tuple(bad[0])]} in {place} "
+            f"({len(bad)} such values). Fill or drop them."
+        )
+    return array

@@ -1,0 +1,199 @@
+"""The server's side of one communication: `q <- q * t_new / t_old`, at once.
+
+The server keeps every client's factor and their product, so that always
+
+    q = prior * t_1 * ... * t_M
+
+The product is a running sum of natural parameters. It is kept with its rounding errors (compensated summation), so
+that it still equals the sum of the stored factors after any number of communications in float32.
+
+`server_step` is pure and compiled; a release that it does not accept changes nothing. `Server` adds what compiled
+code cannot do: names, types and exceptions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from fedvi.errors import (
+    ImproperError,
+    ImproperRelease,
+    MalformedRelease,
+    NonFiniteRelease,
+    OtherSchema,
+    OutOfSequence,
+    UnknownClient,
+)
+from fedvi.families.base import Factor, GaussianFamily, require_proper
+from fedvi.inference.update import Release
+from fedvi.pytree import choose, put, pytree, repeat, take
+
+
+class Verdict(enum.IntEnum):
+    """What became of an update."""
+
+    ACCEPTED = 0
+    NON_FINITE = 1
+    OUT_OF_SEQUENCE = 2
+    IMPROPER = 3
+    IMPROPER_CAVITY = 4  # seen by the client: nothing was released
+
+
+@pytree
+class ServerState:
+    """The prior, every client's factor, and their product.
+
+    factors, sequence: stacked over clients; sequence is the number of the last release applied.
+    product, lost: the product of all factors, and the rounding errors of having computed it step by step.
+    version: number of releases applied.
+    """
+
+    prior: GaussianFamily
+    factors: Factor
+    sequence: Int[Array, " m"]
+    product: Factor
+    lost: Factor
+    version: Int[Array, ""]
+
+    @property
+    def posterior(self) -> Any:
+        """The current q."""
+        return (self.product * self.lost).posterior(self.prior)
+
+
+def init_server(prior: GaussianFamily, unit: Factor, clients: int) -> ServerState:
+    """Return a server whose clients all have the factor 1, so that q is the prior."""
+    return ServerState(
+        prior=prior,
+        factors=repeat(unit, clients),
+        sequence=jnp.zeros(clients, jnp.int32),
+        product=unit,
+        lost=unit,
+        version=jnp.zeros((), jnp.int32),
+    )
+
+
+def server_step(state: ServerState, client: Any, release: Release) -> tuple[ServerState, Int[Array, ""]]:
+    """Apply a release of client number `client`, and return the verdict; unless accepted, nothing changes. Pure."""
+    old = take(state.factors, client)
+    product, lost = _accumulate(*_accumulate(state.product, state.lost, release.factor), old**-1)
+    verdict = jnp.select(
+        [
+            ~_is_finite(release.factor),
+            release.sequence != state.sequence[client] + 1,
+            ~(release.factor.is_legal() & (product * lost).posterior(state.prior).is_proper()),
+        ],
+        [jnp.int32(Verdict.NON_FINITE), jnp.int32(Verdict.OUT_OF_SEQUENCE), jnp.int32(Verdict.IMPROPER)],
+        jnp.int32(Verdict.ACCEPTED),
+    )
+    accepted = verdict == Verdict.ACCEPTED
+    new = ServerState(
+        prior=state.prior,
+        factors=put(state.factors, client, choose(accepted, release.factor, old)),
+        sequence=state.sequence.at[client].add(accepted.astype(jnp.int32)),
+        product=choose(accepted, product, state.product),
+        lost=choose(accepted, lost, state.lost),
+        version=state.version + accepted.astype(jnp.int32),
+    )
+    return new, verdict
+
+
+_compiled_step = jax.jit(server_step)
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """A server with named clients, for use from Python: `coordinator = coordinator.receive(name, release)`.
+
+    schema: hash of the feature schema that all releases must carry; empty if rows come as numbers.
+    """
+
+    names: tuple[str, ...]
+    state: ServerState
+    schema: str = ""
+
+    @classmethod
+    def start(cls, prior: GaussianFamily, names: Iterable[str], unit: Factor | None = None, schema: str = "") -> Server:
+        """Return a coordinator whose posterior is the prior; `unit` is the factor 1 of the family in use."""
+        names = tuple(names)
+        require_proper(prior, "prior")
+        return cls(names, init_server(prior, prior.unit() if unit is None else unit, len(names)), schema)
+
+    @property
+    def posterior(self) -> Any:
+        """The current q."""
+        return self.state.posterior
+
+    def receive(self, name: str, release: Release) -> Server:
+        """Return the coordinator after applying a release, or raise `ReleaseRefused`."""
+        if name not in self.names:
+            raise UnknownClient(f"Release from unknown client {name!r}; known are {', '.join(self.names)}.")
+        _check_form(release, name, self.state)
+        if release.schema != self.schema:
+            raise OtherSchema(
+                f"Client {name!r} encodes its rows by feature schema {release.schema[:12] or 'none'}, the federation "
+                f"by {self.schema[:12] or 'none'}. Give every site the same schema file."
+            )
+        client = self.names.index(name)
+        numbers = Release(release.factor, release.sequence)  # without the event, which would be compiled in
+        state, verdict = _compiled_step(self.state, client, numbers)
+        raise_unless_accepted(Verdict(int(verdict)), name, int(release.sequence), int(self.state.sequence[client]))
+        return dataclasses.replace(self, state=state)
+
+
+def raise_unless_accepted(verdict: Verdict, name: str, sequence: int, applied: int) -> None:
+    """Raise what the verdict on update number `sequence` of client `name` means."""
+    match verdict:
+        case Verdict.ACCEPTED:
+            return
+        case Verdict.NON_FINITE:
+            raise NonFiniteRelease(
+                f"Release {sequence} of client {name!r} holds NaN or infinity: its local steps diverged. "
+                "Use a smaller learning rate, scale the data, or let the optimiser clip gradients."
+            )
+        case Verdict.IMPROPER_CAVITY:
+            raise ImproperError(
+                f"The cavity of client {name!r} is improper before update {sequence}. "
+                "Use more damping, a smaller learning rate, or repair=True."
+            )
+        case Verdict.OUT_OF_SEQUENCE:
+            raise OutOfSequence(f"Expected release {applied + 1} of client {name!r}, got release {sequence}.")
+        case Verdict.IMPROPER:
+            raise ImproperRelease(
+                f"Release {sequence} of client {name!r} would make the posterior improper. "
+                "Use more damping, a smaller learning rate, or repair=True."
+            )
+
+
+def _check_form(release: Release, name: str, state: ServerState) -> None:
+    if not isinstance(release, Release):
+        raise MalformedRelease(f"Expected a Release from client {name!r}, got {type(release).__name__}.")
+    wanted, given = _form(state.product), _form(release.factor)
+    if wanted != given:
+        raise MalformedRelease(f"Expected {wanted} from client {name!r}, got {given}.")
+    if jnp.shape(release.sequence) != () or not jnp.issubdtype(jnp.result_type(release.sequence), jnp.integer):
+        raise MalformedRelease(f"Expected a whole sequence number from client {name!r}, got {release.sequence!r}.")
+
+
+def _form(factor: Any) -> str:
+    leaves = [f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}" for leaf in jax.tree.leaves(factor)]
+    return f"{type(factor).__name__}({', '.join(leaves)})"
+
+
+def _is_finite(factor: Factor) -> Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(factor)]))
+
+
+def _accumulate(total: Any, lost: Any, factor: Any) -> tuple[Any, Any]:
+    """Multiply `factor` into `total`, and its rounding error into `lost` (Knuth's two-sum, leaf by leaf)."""
+    new = total * factor
+    rounded = new / total
+    error = (total / (new / rounded)) * (factor / rounded)
+    return new, lost * error

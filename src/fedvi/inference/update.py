@@ -1,0 +1,181 @@
+"""The client's side of one communication: q in, new state and release out.
+
+    problem -> target factor -> damped -> (clipped, noised) -> repaired -> Release
+
+`client_step` is pure and compiled; sampled rows and noise are arguments. It returns the client's new state, which
+stays, and a `Release`, the one thing that may leave. The simulation and every engine call this same function.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from fedvi.errors import ImproperError
+from fedvi.families.base import Factor, GaussianFamily, require_proper
+from fedvi.inference.algorithms import Algorithm
+from fedvi.inference.local_problem import Draws, Public
+from fedvi.inference.rows import Rows
+from fedvi.models.base import Model
+from fedvi.privacy.events import NOT_PRIVATE
+from fedvi.privacy.lattice import Lattice, as_pairs
+from fedvi.privacy.randomness import Source
+from fedvi.pytree import choose, precision, pytree, static
+
+
+@pytree
+class ClientState:
+    """What a client keeps between communications. Never leaves the client.
+
+    factor: its factor t_m as last released.
+    solver: state of the solver, such as Adagrad's accumulators.
+    sequence: number of releases made so far.
+    repairs: number of negative precisions set to zero so far.
+    """
+
+    factor: Factor
+    solver: Any
+    sequence: Int[Array, ""]
+    repairs: Int[Array, ""]
+
+
+@pytree
+class Release:
+    """The one thing that may leave a client.
+
+    factor: the whole new factor, not a difference: applying it twice does no harm.
+    sequence: 1 for the client's first release, then 2, 3, ...
+    event: what it cost in privacy, or `NOT_PRIVATE`.
+    schema: hash of the feature schema that the rows were encoded by; empty if they came as numbers.
+    """
+
+    factor: Factor
+    sequence: Int[Array, ""]
+    event: Hashable = static(default=NOT_PRIVATE)
+    schema: str = static(default="")
+
+
+def init_client(algorithm: Algorithm, prior: GaussianFamily) -> ClientState:
+    """Return the state of a client that has not communicated: its factor is 1."""
+    zero = jnp.zeros((), jnp.int32)
+    return ClientState(algorithm.unit_factor(prior), algorithm.solver.init(prior), zero, zero)
+
+
+def draw(
+    algorithm: Algorithm,
+    model: Model,
+    public: Public,
+    rows: int,
+    public_rows: int,
+    source: Source,
+    capacity: int | None = None,
+) -> Draws:
+    """Draw all randomness of one update of a client, as NumPy arrays.
+
+    rows: that the client has; public_rows: that it declares.
+    capacity: rows that a batch has room for, at least what the client's own need; clients of unequal sizes share one
+    compiled update by sharing it.
+    """
+    solver, dtype = algorithm.solver, precision()
+    mechanism, steps = solver.mechanism, solver.steps
+    room = mechanism.capacity(public_rows) if capacity is None else capacity
+    index, mask = mechanism.draw(source, rows, public_rows, steps, room)
+    shape = (steps, *model.noise_shape(public.prior.dim))
+    normals = source.generator.standard_normal(shape) if all(shape) else np.zeros(shape)
+    lattice, scale = _public_numbers(algorithm, public, public_rows)
+    in_steps, in_release = np.zeros((steps, 0), np.int64), np.zeros(0, np.int64)
+    if lattice is not None and algorithm.client_level is not None:
+        in_release = lattice.noise(source, lattice.numbers)
+    elif lattice is not None:
+        in_steps = lattice.noise(source, steps, lattice.numbers)
+    fields: dict[str, Any] = {
+        "rows": index,
+        "mask": mask,
+        "scale": np.asarray(scale, dtype),
+        "total": np.asarray(scale * mechanism.batch_size(public_rows), dtype),
+        "grid": np.asarray(0.0 if lattice is None else lattice.grid, dtype),
+        "model_noise": normals.astype(dtype),
+        "privacy_noise": as_pairs(in_steps),
+        "release_noise": as_pairs(in_release),
+    }
+    return Draws(**fields)
+
+
+@functools.lru_cache(maxsize=65536)  # of settings, which compare by identity
+def _public_numbers(algorithm: Algorithm, public: Public, public_rows: int) -> tuple[Lattice | None, float]:
+    return algorithm.lattice(public, public_rows), algorithm.row_scale(public, public_rows)
+
+
+def client_step(
+    algorithm: Algorithm,
+    model: Model,
+    public: Public,
+    q: GaussianFamily,
+    state: ClientState,
+    site: Rows,
+    draws: Draws,
+) -> tuple[ClientState, Release]:
+    """Make one update. Pure; an improper anchor gives a release of NaN, which every server refuses."""
+    new, release, _ = observed_step(algorithm, model, public, q, state, site, draws)
+    return new, release
+
+
+def observed_step(
+    algorithm: Algorithm,
+    model: Model,
+    public: Public,
+    q: GaussianFamily,
+    state: ClientState,
+    site: Rows,
+    draws: Draws,
+) -> tuple[ClientState, Release, Any]:
+    """Make one update, and return also all that has noise in it, before it was rounded (`as_words`): for audits.
+
+    Everything that leaves, and everything that stays, follows from that and from public numbers.
+    """
+    problem = algorithm.problem(public, q, state.factor)
+    target, solver, seen = algorithm.solver.solve(problem, state.solver, model, site, draws)
+    change = algorithm.change(state.factor, target)
+    if algorithm.client_level is not None:
+        change, seen = algorithm.client_level.protect(change, draws.release_noise, draws.grid)
+        seen = seen[None]
+    factor = state.factor * change
+    repairs = jnp.zeros((), jnp.int32)
+    if algorithm.repair:
+        factor, repairs = factor.repaired()
+    factor = choose(problem.is_proper(), factor, factor**jnp.nan)
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(factor)]))
+    solver = choose(finite, solver, state.solver)  # a client recovers when it is asked something sensible again
+    new = ClientState(factor, solver, state.sequence + 1, state.repairs + repairs)
+    return new, Release(factor, new.sequence), seen
+
+
+_compiled_step = jax.jit(client_step)
+
+
+def update(
+    algorithm: Algorithm,
+    model: Model,
+    public: Public,
+    q: GaussianFamily,
+    state: ClientState,
+    site: Rows,
+    draws: Draws,
+) -> tuple[ClientState, Release]:
+    """Make one update at a site: `client_step`, compiled, after checking that q and the anchor are proper."""
+    check_request(algorithm, public, q, state)
+    return _compiled_step(algorithm, model, public, q, state, site, draws)
+
+
+def check_request(algorithm: Algorithm, public: Public, q: GaussianFamily, state: ClientState) -> None:
+    """Raise `ImproperError` unless an update of q can be made. Looks at what is public only."""
+    require_proper(q, "posterior that the client received")
+    problem = algorithm.problem(public, q, state.factor)
+    if not bool(problem.is_proper()):
+        raise ImproperError(f"The cavity of the client is improper: {problem.anchor!r}.")

@@ -1,0 +1,1 @@
+"""The ledger: what the data has paid, on disk before anything is drawn."""

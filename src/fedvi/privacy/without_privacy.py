@@ -1,0 +1,90 @@
+"""Which rows each local step sees without privacy, drawn outside of the compiled update and handed to it.
+
+These are mechanisms (`fedvi.privacy.mechanism`) that add no noise and promise nothing. Every mechanism gives batches of
+one static shape: rows beyond a client's own batch are masked. Sums over a batch are scaled by the public `rows /
+expected batch size`, never by what a batch happened to hold.
+
+Batches come from NumPy's generator of a source (`fedvi.privacy.randomness`).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Hashable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from fedvi.checks import in_range, whole
+from fedvi.models.base import RowSums
+from fedvi.privacy.events import NOT_PRIVATE
+from fedvi.privacy.mechanism import Batch, Words
+from fedvi.privacy.randomness import Source
+from fedvi.privacy.sampling import AllRows, expected_batch, fixed_size
+from fedvi.pytree import pytree, static
+
+C = TypeVar("C")
+
+
+class WithoutPrivacy(abc.ABC):
+    """What mechanisms without privacy have in common: the plain gradient of the scaled sum over the batch."""
+
+    private, caveat = False, ""
+
+    @abc.abstractmethod
+    def batch_size(self, public_rows: int) -> int:
+        """Return the number of rows in a batch."""
+
+    def capacity(self, public_rows: int) -> int:
+        """Return the number of rows in a batch."""
+        return self.batch_size(public_rows)
+
+    def lattice(self, numbers: int, public_rows: int, scale: float) -> None:  # noqa: ARG002
+        """Return None: there is no noise."""
+        return
+
+    def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> tuple[C, Words]:
+        """Return the gradient of the negative ELBO; nothing has noise."""
+        likelihood = batch.sum_over_rows(
+            lambda some, mask: model.gradient(q, *batch.take(some)[:2], batch.scale * mask, batch.model_noise),
+            min(model.rows_at_once(q, batch.x), batch.mask.size),
+        )
+        return jax.tree.map(jnp.subtract, prior_gradient, likelihood), batch.privacy_noise[:0]
+
+    def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """Return 0."""
+        return jnp.zeros_like(scale)
+
+    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:  # noqa: ARG002
+        """Say that nothing is private."""
+        return NOT_PRIVATE
+
+
+@pytree
+class Minibatch(WithoutPrivacy):
+    """Fixed-size batches without replacement: `max(minimum, ceil(fraction * rows))` rows, or all if there are fewer."""
+
+    minimum: int = static(default=100)
+    fraction: float = static(default=0.0)
+
+    def __post_init__(self) -> None:
+        whole("minimum", self.minimum, 1)
+        in_range("fraction", self.fraction, 0, 1)
+
+    def batch_size(self, public_rows: int) -> int:
+        """Return the number of rows in a batch."""
+        return expected_batch(public_rows, self.minimum, self.fraction)
+
+    def draw(
+        self, source: Source, rows: int, public_rows: int, steps: int, capacity: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return one batch per step."""
+        return fixed_size(source.generator, rows, self.batch_size(public_rows), steps, capacity)
+
+
+@pytree
+class FullBatch(AllRows, WithoutPrivacy):
+    """All rows of the client in every step."""

@@ -1,0 +1,45 @@
+"""The figure of a posterior's coefficients: one line per feature, with its credible interval."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from fedvi.errors import InputError
+from fedvi.fitting.fitted import Coefficient, Fitted
+from fedvi.tables.columns import BinaryTarget
+from fedvi.web.style import RC
+
+SURE, UNSURE = "#0072B2", "#9A9A9A"
+KINDS = (".png", ".svg", ".pdf")
+
+
+def draw_coefficients(fitted: Fitted, coefficients: Sequence[Coefficient], level: float, path: Path) -> None:
+    """Write the figure, PNG, SVG or PDF by the file's name; intervals that hold zero are grey."""
+    if path.suffix.lower() not in KINDS:
+        raise InputError(f"Expected a figure named {', '.join(f'*{kind}' for kind in KINDS)}, got {path}.")
+    target = fitted.schema.target
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(7.5, 1.2 + 0.28 * len(coefficients)), layout="constrained")
+        panel = figure.subplots()
+        for place, each in enumerate(reversed(coefficients)):
+            colour = UNSURE if each.low <= 0 <= each.high else SURE
+            panel.plot([each.low, each.high], [place, place], color=colour, lw=2, solid_capstyle="butt")
+            panel.plot(each.mean, place, "o", color=colour, ms=5)
+        panel.axvline(0, color="#444444", lw=0.8)
+        panel.set_yticks(range(len(coefficients)), [each.feature for each in reversed(coefficients)])
+        panel.set_ylim(-0.7, len(coefficients) - 0.3)
+        panel.grid(axis="y", visible=False)
+        if isinstance(target, BinaryTarget):
+            panel.set_xlabel(f"log odds of {target.name} = {target.values[1]}, per scale of the feature")
+        else:
+            panel.set_xlabel(f"{target.name} in units of {target.scale:g}, per scale of the feature")
+        panel.set_title(f"Coefficients with {level:.0%} credible intervals; grey: holds zero")
+        try:
+            figure.savefig(path, dpi=150)
+        except OSError as error:
+            raise InputError(f"Cannot write {os.fspath(path)!r}: {error.strerror}.") from None

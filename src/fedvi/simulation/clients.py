@@ -1,0 +1,118 @@
+"""The clients of a simulated federation: their rows, checked, and laid out once for all runs that share them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedvi.checks import instance, registered, whole
+from fedvi.errors import InputError, ValuesClipped
+from fedvi.inference.algorithms import Algorithm
+from fedvi.inference.rows import (
+    DEFAULT_FEATURE_BOUND,
+    CheckedTable,
+    ClientRows,
+    Table,
+    check_feature_bound,
+    check_tables,
+    lay_out,
+)
+from fedvi.models.base import Model
+from fedvi.numerics import on_row_grid
+from fedvi.privacy.sampling import most_rows
+from fedvi.simulation.describe import digest
+
+PublicRows = Mapping[str, int] | Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sites:
+    """Clients by name, their numbers of rows, true and declared, and all rows in one buffer."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    public_rows: tuple[int, ...]
+    data: ClientRows
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A digest of all rows."""
+        return digest(*(np.asarray(rows)[: sum(self.sizes)] for rows in (self.data.x, self.data.y)))
+
+
+def lay_out_sites(
+    clients: Mapping[str, Table] | Sequence[Table],
+    model: Model,
+    algorithms: Sequence[Algorithm],
+    public_rows: PublicRows | None = None,
+    feature_bound: float = DEFAULT_FEATURE_BOUND,
+) -> list[Sites]:
+    """Return the sites that each algorithm runs with; algorithms that take the same rows share them.
+
+    public_rows: that clients declare, by name or in order; None for the true numbers. feature_bound: of features, a
+    power of two. Where an algorithm protects rows, they are clipped to it and put on their grid.
+    """
+    for name, value, kind in (("model", model, Model), *(("algorithm", each, Algorithm) for each in algorithms)):
+        instance(name, value, kind)
+        registered(name, value)
+    check_feature_bound(feature_bound)
+    tables = check_tables(clients, model)
+    declared = _declared(tables, public_rows)
+    on_grid = _on_grid(tables, feature_bound) if any(each.solver.mechanism.private for each in algorithms) else tables
+    arranged: dict[int, tuple[bool, dict[str, CheckedTable]]] = {}
+    for algorithm in algorithms:
+        private = algorithm.solver.mechanism.private
+        if id(algorithm) not in arranged:
+            chosen = on_grid if private else tables
+            for name, (x, _) in chosen.items():
+                algorithm.solver.check(model, x, f"client {name!r}")
+            arranged[id(algorithm)] = private, algorithm.arrange(chosen)
+    laid_out: dict[Any, Sites] = {}
+    for private, rows in arranged.values():
+        if id(rows) not in laid_out:
+            laid_out[id(rows)] = _laid_out(rows, declared, feature_bound if private else 0.0)
+    return [laid_out[id(arranged[id(algorithm)][1])] for algorithm in algorithms]
+
+
+def _laid_out(tables: dict[str, CheckedTable], declared: Mapping[str, int], feature_bound: float) -> Sites:
+    sizes = tuple(len(x) for x, _ in tables.values())
+    public = tuple(declared.get(name, size) for name, size in zip(tables, sizes, strict=True))
+    return Sites(tuple(tables), sizes, public, lay_out(tables, feature_bound))
+
+
+def _on_grid(tables: dict[str, CheckedTable], bound: float) -> dict[str, CheckedTable]:
+    rounded = {name: on_row_grid(x, bound) for name, (x, _) in tables.items()}
+    clipped = {name: count for name, (_, count) in rounded.items() if count}
+    if clipped:
+        worst = max(clipped, key=lambda name: clipped[name])
+        warnings.warn(
+            f"{sum(clipped.values())} features beyond {bound:g} were clipped to it, most of them ({clipped[worst]}) of "
+            f"client {worst!r}. Scale the columns by public numbers to about one, or say feature_bound.",
+            ValuesClipped,
+            stacklevel=5,
+        )
+    return {name: (rounded[name][0], y) for name, (_, y) in tables.items()}
+
+
+def _declared(tables: dict[str, CheckedTable], public_rows: PublicRows | None) -> dict[str, int]:
+    """Return the declared number of rows of every client by name."""
+    sizes = {name: len(x) for name, (x, _) in tables.items()}
+    if public_rows is None:
+        return sizes
+    if len(public_rows) != len(sizes) or (isinstance(public_rows, Mapping) and set(public_rows) != set(sizes)):
+        raise InputError(f"Expected public_rows for the clients {', '.join(sizes)}, got {public_rows}.")
+    values = [public_rows[name] for name in sizes] if isinstance(public_rows, Mapping) else list(public_rows)
+    declared = dict(zip(sizes, values, strict=True))
+    for name, rows in declared.items():
+        whole("public_rows", rows, 1)
+        if sizes[name] > most_rows(rows):
+            raise InputError(
+                f"Expected at least as many public_rows that {most_rows(rows)}, a tenth more, is enough for client "
+                f"{name!r}, which has {sizes[name]}."
+            )
+    return declared

@@ -1,0 +1,124 @@
+"""Many turns in one compiled loop.
+
+`run_block` plays a block of planned turns: client step, server step, next turn. It is the only place where the
+simulation calls the two steps. Everything about a turn is data (client number, slots, draws), so one compilation
+serves every schedule and every client; the number of turns is data too. `run_blocks` does so for several runs.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from fedvi.families.base import Factor, GaussianFamily
+from fedvi.inference.algorithms import Algorithm
+from fedvi.inference.local_problem import Draws, Public
+from fedvi.inference.rows import ClientRows
+from fedvi.inference.server import ServerState, Verdict, init_server, server_step
+from fedvi.inference.update import ClientState, client_step, init_client
+from fedvi.models.base import Model
+from fedvi.pytree import choose, put, pytree, repeat, take
+
+
+@pytree
+class Carry:
+    """The whole state of a simulated federation.
+
+    clients: stacked client states.
+    snapshots: the q's that clients have fetched, by slot (see `fedvi.simulation.plan`).
+    """
+
+    server: ServerState
+    clients: ClientState
+    snapshots: GaussianFamily
+
+
+@pytree
+class Turns:
+    """Planned turns as arrays."""
+
+    client: Int[Array, " turns"]
+    source: Int[Array, " turns"]
+    save: Int[Array, " turns"]
+
+
+@pytree
+class Block:
+    """Turns of a run with all that they need but model and rows; there may be room for more than `count`.
+
+    algorithms: stacked over clients. draws: stacked over turns.
+    """
+
+    algorithms: Algorithm
+    public: Public
+    turns: Turns
+    draws: Draws
+    count: Int[Array, ""]
+
+
+@functools.partial(jax.jit, static_argnames="clients")
+def init_carry(algorithm: Algorithm, prior: GaussianFamily, clients: int) -> Carry:
+    """Return the state before the first turn."""
+    unit: Factor = algorithm.unit_factor(prior)
+    return Carry(
+        server=init_server(prior, unit, clients),
+        clients=repeat(init_client(algorithm, prior), clients),
+        snapshots=repeat(prior, clients + 1),
+    )
+
+
+@jax.jit
+def look(carry: Carry, run: Int[Array, ""], before: GaussianFamily) -> tuple[GaussianFamily, Array, Array]:
+    """Return a run's q, how far it is from an earlier one in nats, and how many precisions were repaired so far."""
+    carry = take(carry, run)
+    q: GaussianFamily = carry.server.posterior
+    return q, q.kl(before), jnp.sum(carry.clients.repairs)
+
+
+@jax.jit
+def run_blocks(
+    model: Model, data: ClientRows, carry: Carry, blocks: Block, runs: Int[Array, ""]
+) -> tuple[Carry, Int[Array, "runs turns"]]:
+    """Play a block of each of several runs, which share model and rows; the rest is stacked over runs.
+
+    runs: how many there are. As a number, so that XLA does not write the loop out, which takes long to compile.
+    """
+
+    def play(run: Int[Array, ""], so_far: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        carry, verdicts = so_far
+        after, verdict = run_block(model, data, take(carry, run), take(blocks, run))
+        return put(carry, run, after), verdicts.at[run].set(verdict)
+
+    start: Any = (carry, jnp.zeros_like(blocks.turns.client))
+    played: tuple[Carry, Array] = jax.lax.fori_loop(0, runs, play, start)
+    return played
+
+
+def run_block(model: Model, data: ClientRows, carry: Carry, block: Block) -> tuple[Carry, Int[Array, " turns"]]:
+    """Play the turns of a block; return the new state and what became of every update."""
+
+    def play(k: Int[Array, ""], so_far: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        carry, verdicts = so_far
+        turn: Turns = take(block.turns, k)
+        algorithm: Algorithm = take(block.algorithms, turn.client)
+        state: ClientState = take(carry.clients, turn.client)
+        q = take(carry.snapshots, turn.source)
+        site = data.site(turn.client)
+        problem = algorithm.problem(block.public, q, state.factor)
+        new, release = client_step(algorithm, model, block.public, q, state, site, take(block.draws, k))
+        server, verdict = server_step(carry.server, turn.client, release)
+        verdict = jnp.where(problem.is_proper(), verdict, jnp.int32(Verdict.IMPROPER_CAVITY))
+        carry = Carry(
+            server=server,
+            clients=put(carry.clients, turn.client, choose(verdict == Verdict.ACCEPTED, new, state)),
+            snapshots=put(carry.snapshots, turn.save, server.posterior),
+        )
+        return carry, verdicts.at[k].set(verdict)
+
+    start: Any = (carry, jnp.zeros_like(block.turns.client))
+    played: tuple[Carry, Array] = jax.lax.fori_loop(0, block.count, play, start)
+    return played

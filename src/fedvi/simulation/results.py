@@ -1,0 +1,169 @@
+"""What a simulation returns, and how it is saved and continued.
+
+A `Checkpoint` is the whole state of a run as plain arrays, with a description of the settings that it belongs to. It
+is one `.npz` file (arrays and JSON, never pickle), written to a temporary name and renamed, so that a crash leaves the
+old file or the new one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedvi.errors import ResumeError
+from fedvi.families.base import GaussianFamily
+from fedvi.inference.update import ClientState
+from fedvi.privacy.ledger.statement import SIMULATION, Spent
+from fedvi.simulation.budgets import ClientBudgets
+from fedvi.simulation.plan import PlannedTurn
+
+T = TypeVar("T")
+
+FORMAT = 1
+
+
+Record = dict[str, float]
+"""One measurement.
+
+communications, time: when it was taken.
+repairs: negative precisions set to zero so far.
+change: KL(q || q of the record before) in nats: it goes to zero as the run converges.
+And the scores on the test rows, and what the caller measured.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """What was measured along a run, and who communicated when.
+
+    spending: what each update cost in privacy; None if nothing was private.
+    """
+
+    records: tuple[Record, ...]
+    turns: tuple[PlannedTurn, ...]
+    spending: ClientBudgets | None = None
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return one measured quantity over all records that have it, such as `history["accuracy"]`.
+
+        `history["epsilon"]` is the largest epsilon that any client had spent.
+        """
+        if name == "epsilon" and self.spending is not None:
+            return np.max([self.epsilon(client) for client in self.spending.names], axis=0)
+        values = [record[name] for record in self.records if name in record]
+        if not values:
+            raise KeyError(f"{name!r}; measured were {', '.join(self.records[-1])}")
+        return np.array(values)
+
+    def updates(self, client: int) -> np.ndarray:
+        """Return how many updates client number `client` had made at each record."""
+        made = np.cumsum([0, *(turn.client == client for turn in self.turns)])
+        return made[[int(record["communications"]) for record in self.records]]
+
+    def epsilon(self, client: str) -> np.ndarray:
+        """Return what the client had spent at each record."""
+        if self.spending is None:
+            raise KeyError("epsilon: nothing in this run was private")
+        index = self.spending.names.index(client)
+        return np.array([self.spending.epsilon(index, int(made)) for made in self.updates(index)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A run's state after so many communications, from which `simulate(..., resume=...)` goes on bit for bit."""
+
+    communications: int
+    leaves: tuple[np.ndarray, ...]
+    records: tuple[Record, ...]
+    settings: dict[str, Any]
+
+    @classmethod
+    def of(cls, communications: int, state: Any, records: tuple[Record, ...], settings: dict[str, Any]) -> Checkpoint:
+        """Return the checkpoint of a running simulation, whose state is any pytree."""
+        return cls(communications, tuple(np.asarray(leaf) for leaf in jax.tree.leaves(state)), records, settings)
+
+    def restore(self, fresh: T, settings: dict[str, Any]) -> T:
+        """Return the saved state in the shape of `fresh`, or raise `ResumeError` if the settings differ."""
+        for name, value in settings.items():
+            if self.settings.get(name) != value:
+                raise ResumeError(
+                    f"The saved run has {name} = {self.settings.get(name)}, this one has {name} = {value}. "
+                    "Resume with the same settings, or start anew."
+                )
+        leaves, structure = jax.tree.flatten(fresh)
+        if [leaf.shape for leaf in leaves] != [saved.shape for saved in self.leaves]:
+            raise ResumeError(
+                "The saved run's arrays do not fit this run, though its settings do: the file is damaged."
+            )
+        restored = [jnp.asarray(saved, leaf.dtype) for saved, leaf in zip(self.leaves, leaves, strict=True)]
+        return jax.tree.unflatten(structure, restored)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the checkpoint to one file, atomically."""
+        path = Path(path)
+        header = {
+            "format": FORMAT,
+            "label": SIMULATION,
+            "communications": self.communications,
+            "settings": self.settings,
+            "records": self.records,
+        }
+        arrays = {f"leaf_{index}": leaf for index, leaf in enumerate(self.leaves)}
+        unfinished = path.with_name(path.name + ".unfinished")
+        with open(unfinished, "wb") as file:
+            np.savez(file, allow_pickle=False, header=np.array(json.dumps(header)), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Checkpoint:
+        """Read a checkpoint, or raise `ResumeError` if the file is not one."""
+        try:
+            with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                leaves = tuple(file[f"leaf_{index}"] for index in range(len(file.files) - 1))
+        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ResumeError(f"Cannot read {os.fspath(path)!r} as a fedvi checkpoint: {error}") from error
+        if header.get("format") != FORMAT:
+            raise ResumeError(f"Expected checkpoint format {FORMAT}, got {header.get('format')}.")
+        return cls(header["communications"], leaves, tuple(header["records"]), header["settings"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a simulation returns.
+
+    posterior: the final q.
+    history: measurements along the way.
+    clients: every client's final state, by name. In a real federation these never leave the clients.
+    checkpoint: save it with `checkpoint.save(path)`, go on with `simulate(..., resume=path)`.
+    """
+
+    posterior: GaussianFamily
+    history: History
+    clients: dict[str, ClientState]
+    checkpoint: Checkpoint
+
+    @property
+    def privacy(self) -> dict[str, Spent]:
+        """What every client spent, by name; empty if nothing was private. Computed when asked for."""
+        spending = self.history.spending
+        if spending is None:
+            return {}
+        made = {name: int(state.sequence) for name, state in self.clients.items()}
+        return {name: spending.spent(index, made[name]) for index, name in enumerate(spending.names)}
+
+    @property
+    def statement(self) -> str:
+        """What was promised, in plain words, and that a simulation keeps no promise."""
+        spent = [part.statement(f"client {name!r}") for name, part in self.privacy.items()]
+        return "\n".join([SIMULATION, *spent] if spent else ["simulation: nothing accounted, not private"])

@@ -1,0 +1,33 @@
+"""A sketch of a raw table (`fedvi.privacy.ledger.overlap`): all of its columns, also those that no schema asks for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedvi.privacy.ledger.overlap import Sketch, number_hashes, text_hashes
+from fedvi.tables.columns import Number, NumberTarget
+from fedvi.tables.read import Source, open_table
+from fedvi.tables.reader import NUMBER, TEXT, Kind, NotANumber
+from fedvi.tables.schema import Schema
+
+
+def sketch_of(schema: Schema, source: Source, key: bytes, *, encoding: str = "utf-8") -> Sketch:
+    """Return the sketch of a table. schema: which columns are numbers; others are looked at as text, value by value."""
+    reader = open_table(source, encoding=encoding)
+    numbers = {part.name for part in (*schema.columns, schema.target) if isinstance(part, Number | NumberTarget)}
+    wanted: dict[str, Kind] = {name: NUMBER if name in numbers else TEXT for name in reader.columns}
+    while True:
+        try:
+            return Sketch.of(
+                [
+                    number_hashes(batch.numbers[name], key)
+                    if kind == NUMBER
+                    else text_hashes(np.asarray(batch.texts[name].codes), batch.texts[name].values, key)
+                    for name, kind in wanted.items()
+                ]
+                for batch in reader.batches(wanted)
+            )
+        except NotANumber as error:
+            if wanted[error.column] == TEXT:
+                raise
+            wanted[error.column] = TEXT

@@ -1,0 +1,1 @@
+"""Scripts and styles of both pages, and how a page is put together."""

@@ -1,0 +1,443 @@
+"""Experiments from configuration: what is accepted, what runs, what is written, and that nothing is lost."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+from federations import logistic_tables, pool
+from fedvi import PVI, Budget, NoiseAwarePVI, simulate
+from fedvi.datasets import Iid, distribute
+from fedvi.datasets.paper_partition import DISTRIBUTIONS
+from fedvi.errors import InputError
+from fedvi.experiments import Experiment, Results, RunDirectory, heatmap_experiment, paper_experiment, read
+from fedvi.experiments.config import shown
+from fedvi.experiments.execute import execute
+from fedvi.experiments.kinds import build, roles
+from fedvi.experiments.papers import paper_config
+from fedvi.inference import GlobalVI, GradientSteps
+from fedvi.privacy import Minibatch
+from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
+from fedvi.reports import render
+from sweeps import EPSILONS, long_config, run_here, small_config, wait_for, without_times
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "rows.npz"
+    x, y = pool(logistic_tables([600], 3))
+    np.savez(path, x=x, y=y)
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """What comes out of the small experiment in one process."""
+    return run_here(small_config(rows), tmp_path_factory.mktemp("alone") / "out")
+
+
+@pytest.fixture(scope="module")
+def together(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
+    """The run directory of the small experiment in two processes, and what comes out."""
+    out = tmp_path_factory.mktemp("together") / "out"
+    return out, run_here(small_config(rows), out, workers=2)
+
+
+@pytest.fixture(scope="module")
+def whole(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """What comes out of the long experiment when nothing happens."""
+    return run_here(long_config(rows), tmp_path_factory.mktemp("whole") / "out")
+
+
+# The paper
+
+
+def test_the_published_rule_is_the_papers_75_runs() -> None:
+    runs = paper_experiment(rule="published").runs()
+    assert len(runs) == 75
+    methods = ["pvi", "global-vi", *(f"dp-pvi@{epsilon:.2f}" for epsilon in EPSILONS)]
+    assert {(run.partition.name, run.method.name) for run in runs} == {(d, m) for d in "ABC" for m in methods}
+    assert {run.seed for run in runs} == {1, 2, 3, 4, 5}
+
+
+def test_the_papers_settings_are_those_of_its_published_runs() -> None:
+    config = paper_config()
+    made = {name: build("algorithm", table["algorithm"], name) for name, table in config["method"].items()}
+    assert repr(made["pvi"]) == repr(PVI(GradientSteps(20, 2.0, Minibatch(100)), 0.1))
+    assert repr(made["global-vi"]) == repr(GlobalVI(GradientSteps(1, 0.05, Minibatch(100)), 1.0))
+    assert repr(made["dp-pvi"]) == repr(PVI(GradientSteps(25, 0.5, FixedSizeGaussian(5.0, 75.0)), 0.1))
+    assert repr(made["fedvi"]) == repr(NoiseAwarePVI())  # one setting for everything: the library's default
+    assert isinstance(build("privacy", {"kind": "PublishedRule", "epsilon": 0.5}, ""), PublishedRule)
+    limits = {name: (table.get("communications"), table.get("until")) for name, table in config["method"].items()}
+    assert limits["pvi"] == (1000, None)
+    assert limits["global-vi"] == (10_000, None)
+    assert limits["dp-pvi"] == limits["dp-pvi-strict"] == (None, 1000)
+    for name, partition in DISTRIBUTIONS.items():
+        assert build("partition", config["partition"][name], name) == partition
+
+
+def test_only_what_is_asked_for_is_run() -> None:
+    some = paper_experiment(distributions=["D"], methods=["fedvi"], epsilons=[0.125, 0.5], seeds=[7])
+    assert [run.name for run in some.runs()] == ["D fedvi@0.125 seed 7", "D fedvi@0.50 seed 7"]
+    assert len(heatmap_experiment().runs()) == 60 * 2 * 3
+    assert [run.partition.name for run in paper_experiment(quick=True).runs()] == ["C"] * 5
+    with pytest.raises(InputError, match="Unknown value 'E' of distribution; allowed: A, B, C, D"):
+        paper_experiment(distributions=["E"])
+    with pytest.raises(InputError, match=r"Unknown value 'dp_pvi' of method.*Did you mean 'dp-pvi'"):
+        paper_experiment(methods=["dp_pvi"])
+    with pytest.raises(InputError, match="rule"):
+        paper_experiment(rule="lax")
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "name"), [(0.5, "0.50"), (1.0, "1.00"), (2, "2.00"), (0.05, "0.05"), (0.125, "0.125")]
+)
+def test_epsilons_in_names(epsilon: float, name: str) -> None:
+    assert shown(epsilon) == name
+
+
+# Configuration
+
+
+NEEDS_MORE = {"PaperPartition", "ByColumn", "Npz", "Budget", "PublishedRule"}
+
+
+def test_every_kind_can_be_built_with_its_defaults_or_says_what_is_missing() -> None:
+    for role, kinds in roles().items():
+        for kind in kinds:
+            if kind in NEEDS_MORE:
+                with pytest.raises(InputError, match="missing"):
+                    build(role, kind, "here")
+            else:
+                assert build(role, kind, "here") is not None
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"seed": 3}, "Unknown key seed; allowed: title, command, seeds, .* Did you mean 'seeds'?"),
+    ({"seeds": 3}, "Expected seeds to be a list of whole numbers, got 3"),
+    ({"seeds": [1.5]}, "Expected seeds to be a whole number"),
+    ({"model": "Logistic"}, "Unknown value 'Logistic' of model.kind; allowed: LogisticRegression, LinearRegression"),
+    ({"data": {"kind": "Adult", "part": "all"}}, "data: Expected part to be one of test, validation, got 'all'"),
+    ({"partition": {}}, "Expected partition in the configuration"),
+    ({"partition": {"A": {"rho": 0.5}}}, "Expected partition.A.kind to be one of PaperPartition, Iid"),
+    ({"partition": {"A": {"kind": "Iid", "clients": 0}}}, "partition.A: Expected clients"),
+    ({"partition": {"A": {"kind": "PaperPartition"}}}, "partition.A .PaperPartition.: .*missing"),
+    ({"method": {"m": {}}}, "Expected method.m.algorithm, got nothing"),
+    ({"method": {"m": {"algorithm": "PVI", "epochs": 3}}}, "Unknown key method.m.epochs; allowed: label, algorithm"),
+    (
+        {"method": {"m": {"algorithm": {"kind": "PVI", "dampng": 1}}}},
+        "Unknown key method.m.algorithm.dampng.*'damping'",
+    ),
+    (
+        {"method": {"m": {"algorithm": {"kind": "PVI", "damping": 2.0}}}},
+        "method.m.algorithm: Expected 0 < damping <= 1",
+    ),
+    ({"method": {"m": {"algorithm": {"kind": "PVI", "damping": "high"}}}}, "method.m.algorithm: Expected a number"),
+    ({"method": {"m": {"algorithm": {"kind": "PVI", "solver": "Adam"}}}}, "method.m.algorithm.solver.kind; allowed"),
+    ({"method": {"m": {"algorithm": {"kind": "PVI", "damping": []}}}}, "Expected values in the list algorithm.damping"),
+    ({"method": {"m": {"algorithm": {"kind": "PVI", "damping": [0.1, 0.1]}}}}, "twice: values in a list must differ"),
+    (
+        {"method": {"m": {"algorithm": {"kind": "PVI", "damping": {"value": 1}}}}},
+        "one value for .*damping, got a table",
+    ),
+    ({"method": {"m": {"algorithm": 3}}}, "Expected method.m.algorithm to be a table or the name of a kind, got 3"),
+    ({"method": {"m": {"algorithm": "PVI", "communications": 0}}}, "method.m.communications"),
+    ({"method": {"m": 3}}, r"Expected tables \[method.NAME\]"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), MISTAKES)
+def test_mistakes_are_named_with_their_key_and_what_is_allowed(
+    changes: dict[str, Any], message: str, rows: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        Experiment.of({**small_config(rows), **changes})
+
+
+def test_lists_are_swept() -> None:
+    algorithm = {"kind": "PVI", "damping": [0.1, 0.5], "solver": {"kind": "GradientSteps", "steps": [5, 10]}}
+    budget = {"kind": "Budget", "epsilon": [0.5, 2.0]}
+    config = {
+        "data": "Adult",
+        "model": "LogisticRegression",
+        "partition": {"some": {"kind": "Iid", "clients": [2, 3]}},
+        "method": {"m": {"algorithm": algorithm, "privacy": budget, "communications": 5}},
+    }
+    experiment = Experiment.of(config)
+    assert [partition.name for partition in experiment.partitions] == ["some[clients=2]", "some[clients=3]"]
+    names = [method.name for method in experiment.methods]
+    assert len(names) == 8
+    assert names[0] == "m@0.50[damping=0.1,steps=5]"
+    assert experiment.methods[-1].table["algorithm"]["solver"]["steps"] == 10
+    assert experiment.methods[-1].swept == {
+        "algorithm.damping": 0.5,
+        "algorithm.solver.steps": 10,
+        "privacy.epsilon": 2.0,
+    }
+    assert config["method"]["m"]["algorithm"]["damping"] == [0.1, 0.5]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("content", ["seeds = [1", b"\xff\xfe", None])
+def test_files_that_are_no_toml_are_refused(content: Any, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=r"Cannot read .*config\.toml"):
+        Experiment.load(path)
+
+
+@pytest.mark.parametrize("arrays", [{}, {"x": np.zeros((4, 2))}, {"y": np.zeros(3)}])
+def test_npz_files_without_rows_are_refused(arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", allow_pickle=False, **arrays)
+    with pytest.raises(InputError, match="Expected arrays x and y"):
+        build("data", {"kind": "Npz", "path": str(tmp_path / "rows.npz")}, "data").load()
+    with pytest.raises(InputError, match=r"Cannot read 'nowhere\.npz'"):
+        build("data", {"kind": "Npz", "path": "nowhere.npz"}, "data").load()
+
+
+def test_test_rows_of_an_npz_file_are_used_or_held_out(tmp_path: Path) -> None:
+    x, y = np.arange(20.0).reshape(10, 2), np.ones(10)
+    np.savez(tmp_path / "a.npz", x=x, y=y, x_test=x[:3], y_test=y[:3])
+    np.savez(tmp_path / "b.npz", x=x, y=y)
+    given = build("data", {"kind": "Npz", "path": str(tmp_path / "a.npz")}, "data").load()
+    assert len(given.train[0]) == 10
+    assert np.array_equal(given.test[0], x[:3])
+    held = build("data", {"kind": "Npz", "path": str(tmp_path / "b.npz"), "test_fraction": 0.3}, "data").load()
+    assert sorted(np.concatenate([held.train[0], held.test[0]])[:, 0]) == x[:, 0].tolist()
+    assert len(held.test[0]) == 3
+
+
+# Runs
+
+
+def test_a_run_is_what_simulate_returns(rows: Path, alone: Results) -> None:
+    config = small_config(rows)
+    data = build("data", config["data"], "data").load()
+    clients = distribute(Iid(4), *data.train)
+    algorithm = build("algorithm", config["method"]["private"]["algorithm"], "a")
+    schedule = build("schedule", "RoundRobin", "s")
+    model = build("model", "LogisticRegression", "m")
+    for seed in (1, 2):
+        truth = simulate(
+            clients,
+            model,
+            seed=seed,
+            algorithm=algorithm,
+            schedule=schedule,
+            privacy=Budget(0.5, "paper"),
+            max_updates=10,
+            test=data.test,
+        )
+        run = alone.results["even"]["private@0.50"]["runs"][seed - 1]
+        assert run["seed"] == seed
+        assert run["acc"] == pytest.approx(100 * truth.history["accuracy"][-1])
+        assert run["ll"] == truth.history["log_likelihood"][-1]
+        assert run["epsilon"] == {name: spent.epsilon for name, spent in truth.privacy.items()}
+        assert run["updates"] == {name: spent.updates for name, spent in truth.privacy.items()}
+        assert run["communications"] == truth.checkpoint.communications
+
+
+def test_the_directory_holds_everything(rows: Path, together: tuple[Path, Results]) -> None:
+    out, outcome = together
+    assert tomllib.loads((out / "config.toml").read_text()) == small_config(rows)
+    assert {(p, m) for p, methods in outcome.results.items() for m in methods} == {
+        (p, m) for p in ("even", "skewed") for m in ("pvi", "private@0.50", "private@1.00")
+    }
+    entry = outcome.results["even"]["private@1.00"]
+    accuracies = [run["acc"] for run in entry["runs"]]
+    assert entry["acc"] == pytest.approx([np.mean(accuracies), np.std(accuracies)])
+    assert entry["epsilon"] == 1.0
+    assert "simulation: seeded noise, not private" in entry["statement"]
+    assert "client 1, client 2, client 3, client 4" in entry["statement"]
+    for methods in outcome.results.values():
+        for method, part in methods.items():
+            for run in part["runs"]:
+                assert all(epsilon <= part["epsilon"] for epsilon in run["epsilon"].values())
+                assert bool(run["epsilon"]) == (method != "pvi")
+                assert run["epsilon"] == run["epsilon_pld"] == run["epsilon_proven"]
+                assert max(run["last_update"].values()) == run["communications"]
+    history, spending = outcome.history, outcome.spending
+    last = (history["partition"] == "even") & (history["method"] == "private@1.00") & (history["seed"] == 2)
+    assert history["accuracy"][last][-1] == accuracies[1]
+    assert history["communications"][last].tolist() == [0, 10, 20, 30, 40]
+    assert set(spending["method"]) == {"private@0.50", "private@1.00"}
+    own = (spending["client"] == "client 1") & (spending["seed"] == 1) & (spending["method"] == "private@0.50")
+    own &= spending["partition"] == "even"
+    assert np.all(np.diff(spending["epsilon"][own]) > 0)
+    assert spending["epsilon"][own][-1] == outcome.results["even"]["private@0.50"]["runs"][0]["epsilon"]["client 1"]
+    again = read(out)
+    assert again.results == outcome.results
+    assert np.array_equal(again.history["log_likelihood"], history["log_likelihood"])
+
+
+def test_processes_change_nothing(alone: Results, together: tuple[Path, Results]) -> None:
+    assert without_times(alone) == without_times(together[1])
+
+
+def test_the_published_rule_exceeds_its_budget_and_less_is_proven(tmp_path: Path) -> None:
+    experiment = paper_experiment(distributions=["B"], methods=["dp-pvi"], epsilons=[0.5], seeds=[1])
+    outcome = execute(RunDirectory.create(tmp_path / "out", experiment), experiment, 1, quiet=True)
+    (run,) = outcome.results["B"]["dp-pvi@0.50"]["runs"]
+    assert run["updates"]["small 1"] == 7
+    assert run["epsilon"]["small 1"] == pytest.approx(0.533, abs=5e-4)
+    assert run["epsilon_pld"]["small 1"] < 0.5 < 1 < run["epsilon_proven"]["small 1"]
+    assert abs(run["acc"] - 84.43) < 1.0
+    assert abs(run["ll"] + 0.3379) < 0.02
+
+
+def test_partitions_of_a_sweep_that_do_not_exist_are_skipped_with_the_reason(tmp_path: Path) -> None:
+    config = heatmap_experiment(seeds=[1]).config
+    config["partition"]["grid"] |= {"rho": [0.0, 0.5], "kappa": [-3.0, 0.0]}
+    for method in config["method"].values():
+        method |= {"communications": 20, "evaluate_every": 10}
+    outcome = run_here(config, tmp_path / "out")
+    assert set(outcome.skipped) == {"grid[rho=0.0,kappa=-3.0]"}
+    assert "9363" in outcome.skipped["grid[rho=0.0,kappa=-3.0]"].replace(",", "")
+    assert len(outcome.results) == 3
+    config["partition"] = {"bad": {"kind": "PaperPartition", "rho": 0.0, "kappa": -3.0}}
+    with pytest.raises(InputError, match=r"partition\.bad: "):
+        run_here(config, tmp_path / "other")
+
+
+def test_a_run_that_diverges_is_reported_and_the_others_go_on(rows: Path, tmp_path: Path) -> None:
+    config = small_config(rows)
+    config["method"]["wild"] = copy.deepcopy(config["method"]["pvi"])
+    config["method"]["wild"]["algorithm"]["solver"]["learning_rate"] = 1e30
+    outcome = run_here(config, tmp_path / "out")
+    wild = outcome.results["even"]["wild"]
+    assert wild["acc"] is None
+    assert [failure["seed"] for failure in wild["failed"]] == [1, 2]
+    assert "client" in wild["failed"][0]["error"]
+    assert outcome.results["even"]["private@0.50"]["acc"][0] > 60
+
+
+def test_regression_is_measured_by_its_error(rows: Path, tmp_path: Path) -> None:
+    config = small_config(rows) | {"model": "LinearRegression", "prior": {"kind": "FullGaussian", "variance": 10.0}}
+    config["partition"] = {"even": {"kind": "Iid", "clients": [2, 3]}}
+    exact = {
+        "algorithm": {"kind": "PVI", "damping": 1.0, "solver": "Exact"},
+        "schedule": "RoundRobin",
+        "max_updates": 1,
+    }
+    outcome = run_here(config | {"method": {"exact": exact}}, tmp_path / "out")
+    two, three = (outcome.results[f"even[clients={count}]"]["exact"] for count in (2, 3))
+    assert two["acc"] is None
+    assert two["metrics"]["rmse"][0] == pytest.approx(three["metrics"]["rmse"][0], rel=1e-5)  # pooling, either way
+    table = render(outcome)
+    assert [column.header for column in table.columns] == ["", "method", "rmse", "log-lik", "updates"]
+    assert table.row_count == 2
+    assert [column.header for column in render(outcome, width=80).columns] == ["", "method", "rmse", "log-lik"]
+
+
+def test_methods_with_similar_names_are_kept_apart(rows: Path, tmp_path: Path) -> None:
+    config = small_config(rows)
+    private = config["method"].pop("private")
+    private["privacy"]["epsilon"] = 0.5
+    private["algorithm"]["solver"]["mechanism"] = {"kind": "FixedSizeGaussian", "noise_multiplier": "auto"}
+    config["method"] = {"a b": config["method"]["pvi"], "a_b": private}
+    config["partition"] = {"even": config["partition"]["even"]}
+    outcome = run_here(config, tmp_path / "out")
+    assert [len(outcome.results["even"][name]["runs"]) for name in ("a b", "a_b")] == [2, 2]
+    assert outcome.results["even"]["a_b"]["runs"][0]["epsilon_proven"]["client 1"] > 0.5
+
+
+# Nothing is lost
+
+
+def test_runs_of_other_settings_do_not_count(rows: Path, tmp_path: Path) -> None:
+    config = small_config(rows)
+    config["partition"] = {"even": config["partition"]["even"]}
+    config["method"] = {"pvi": config["method"]["pvi"]}
+    run_here(config, tmp_path / "out")
+    config["method"]["pvi"]["communications"] = 20
+    (tmp_path / "out" / "config.toml").write_text(tomli_w.dumps(config))
+    directory, experiment = RunDirectory.reopen(tmp_path / "out")
+    outcome = execute(directory, experiment, 1, quiet=True)
+    assert [run["communications"] for run in outcome.results["even"]["pvi"]["runs"]] == [20, 20]
+
+
+def test_a_directory_that_is_there_is_not_overwritten(rows: Path, tmp_path: Path) -> None:
+    experiment = Experiment.of(small_config(rows))
+    RunDirectory.create(tmp_path / "out", experiment)
+    with pytest.raises(InputError, match=r"is there already. Add --resume"):
+        RunDirectory.create(tmp_path / "out", experiment)
+    with pytest.raises(InputError, match=r"has no config\.toml"):
+        RunDirectory.reopen(tmp_path)
+    with pytest.raises(InputError, match=r"Expected a run directory with results\.json"):
+        read(tmp_path)
+
+
+def command(*words: object, **options: Any) -> Any:
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedvi", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("to", ["the whole group, as a terminal does", "the parent alone"])
+def test_after_ctrl_c_a_resumed_experiment_ends_as_if_nothing_had_happened(
+    to: str, rows: Path, whole: Results, tmp_path: Path
+) -> None:
+    config = long_config(rows)
+    (tmp_path / "c.toml").write_text(tomli_w.dumps(config))
+    out = tmp_path / "cut"
+    process = command("simulate", tmp_path / "c.toml", "--out", out, "--workers", 2, start_new_session=True)
+    wait_for(lambda: len(list((out / "runs").glob("*.json"))) == 2)  # long runs come next
+    time.sleep(0.3)
+    send: Any = os.killpg if to.startswith("the whole") else os.kill
+    send(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"--resume --out {out}" in errors
+    assert "Traceback" not in errors
+    done = len(list((out / "runs").glob("*.json")))
+    assert done == 2
+    assert list((out / "runs").glob("*.checkpoint.npz"))
+    assert read(out).results  # what was done can be looked at
+
+    process = command("simulate", tmp_path / "c.toml", "--out", out, "--resume", "--workers", 2)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert without_times(read(out)) == without_times(whole)
+    assert not list((out / "runs").glob("*.checkpoint.npz"))
+
+
+def test_a_killed_worker_is_an_error_from_which_the_experiment_goes_on(rows: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(tomli_w.dumps(long_config(rows)))
+    out = tmp_path / "out"
+    process = command("simulate", tmp_path / "c.toml", "--out", out, "--workers", 2)
+    wait_for(lambda: len(list((out / "runs").glob("*.json"))) == 2)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    workers = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+    os.kill(int(workers[0]), signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "A worker process ended unexpectedly" in errors
+    process = command("simulate", tmp_path / "c.toml", "--out", out, "--resume", "--workers", 2)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert len(read(out).results["even"]) == 2
+
+
+def test_resuming_with_other_settings_is_refused(rows: Path, tmp_path: Path) -> None:
+    config = small_config(rows)
+    RunDirectory.create(tmp_path / "out", Experiment.of(config))
+    (tmp_path / "c.toml").write_text(tomli_w.dumps({**config, "seeds": [1, 2, 3]}))
+    process = command("simulate", tmp_path / "c.toml", "--out", tmp_path / "out", "--resume")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "was begun with other settings (seeds)" in errors

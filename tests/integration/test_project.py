@@ -1,0 +1,149 @@
+"""The project itself: public names, direction of imports, documents that run, examples that run."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import importlib
+import io
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import fedvi
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "fedvi"
+MODULES = sorted(module.name for module in pkgutil.walk_packages(fedvi.__path__, "fedvi."))
+PACKAGES = [
+    importlib.import_module(".".join(["fedvi", *stub.parent.relative_to(SOURCE).parts]))
+    for stub in sorted(SOURCE.rglob("__init__.pyi"))
+]
+LAYERS = [
+    {"errors", "checks", "compiling", "lazy", "numerics", "pytree", "web"},
+    {"families"},
+    {"models"},
+    {"privacy"},
+    {"tables"},
+    {"inference"},
+    {"datasets"},
+    {"simulation", "federation"},
+    {"fitting", "sklearn"},
+    {"audit"},
+    {"experiments"},
+    {"reports"},
+    {"federation.demo"},
+    {"cli", "__main__"},
+]
+"""Lowest first: a module may import from its own layer and from those below."""
+
+
+def layer_of(module: str) -> int:
+    parts = module.split(".")[1:]
+    names = {parts[0], ".".join(parts[:2])}
+    return max(index for index, layer in enumerate(LAYERS) if names & layer)
+
+
+def imports_at_run_time(path: Path) -> set[str]:
+    """Return the fedvi modules that a file imports, apart from imports for type checkers only."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    return {name for name in names if name.startswith("fedvi.")}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_downwards(path: Path) -> None:
+    parts = ["fedvi", *path.relative_to(SOURCE).with_suffix("").parts]
+    if parts[-1] == "__init__" and len(parts) == 2:
+        return  # the package itself may import everything
+    own = layer_of(".".join(parts))
+    assert all(layer_of(name) <= own for name in imports_at_run_time(path))
+
+
+def test_public_names_are_documented_and_complete() -> None:
+    for package in PACKAGES:
+        for name in vars(package)["__all__"]:
+            assert getattr(package, name).__doc__, name
+        assert set(vars(package)["__all__"]) <= set(dir(package))
+        with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+            _ = getattr(package, "nonsense")  # noqa: B009
+    assert len(vars(fedvi)["__all__"]) <= 16
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda each: each.__name__)
+def test_no_module_takes_the_place_of_a_name_that_is_imported_late(package: ModuleType) -> None:
+    """Importing `package.name` would put the module where the name belongs."""
+    modules = {each.name for each in pkgutil.iter_modules(package.__path__)}
+    assert not modules & set(vars(package)["__all__"])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_docstring_examples_are_true(module: str) -> None:
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    assert doctest.testmod(importlib.import_module(module), optionflags=flags).failed == 0
+
+
+def blocks(document: Path) -> list[tuple[str, str]]:
+    """Return the code of all Python blocks, each with the text block that shows its output, if one follows."""
+    pattern = r"```python\n(.*?)```(?:\n```text\n(.*?)```)?"
+    return [(code, output) for code, output in re.findall(pattern, document.read_text(), re.DOTALL)]
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["README.md", "docs/experiments.md", "docs/extending.md", "docs/practice.md", "docs/privacy.md", "docs/tables.md"],
+)
+def test_documents_run_and_print_what_they_show(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # what they write is not left in the project
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    names: dict[str, object] = {}
+    found = blocks(ROOT / document)
+    assert found
+    for code, shown in found:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, document, "exec"), names)
+        if shown:
+            assert printed.getvalue() == shown
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(example: Path, tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert "┏" in ran.stdout
+    for picture in re.findall(r"Picture: (\S+)", ran.stdout):
+        assert (tmp_path / picture).stat().st_size > 10_000
+    if example.stem == "two_sites":
+        check_two_sites(ran.stdout)
+
+
+def check_two_sites(printed: str) -> None:
+    """The federation's row of the table equals the pooled one, digit for digit."""
+    rows = {row.split("│")[1].strip(): row.split("│")[2:4] for row in printed.splitlines() if row.startswith("│")}
+    assert rows["both, by fedvi"] == rows["rows pooled"]
+    assert rows["north alone"] != rows["rows pooled"]
+
+
+def test_importing_fedvi_needs_no_plotting_or_accounting() -> None:
+    code = (
+        "import fedvi, sys; print([name for name in ('matplotlib', 'dp_accounting', 'pandas') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_project_names_no_machine() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    texts = [ROOT / name for name in tracked if Path(name).suffix in {".py", ".md", ".toml", ""} and name != "LICENSE"]
+    for path in texts:
+        if path.is_file() and path != Path(__file__):
+            assert not re.search(r"(^|[\s\"'(])/(home|root|tmp|work|Users)/", path.read_text(), re.MULTILINE), path

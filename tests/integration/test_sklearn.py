@@ -1,0 +1,105 @@
+"""The estimators for scikit-learn: its own checks, and that they are the same fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fedvi.errors import InputError
+from fedvi.fitting import Fitted
+from fedvi.fitting.fit import fit
+from fedvi.fitting.sklearn import FederatedLinearRegression, FederatedLogisticRegression
+
+NOT_APPLICABLE: dict[str, str] = {}
+"""Checks of scikit-learn that do not apply, and why: none."""
+
+
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [FederatedLogisticRegression(updates=20), FederatedLinearRegression(updates=20)],
+    expected_failed_checks=lambda _: NOT_APPLICABLE,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def rows(seed: int, count: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return columns with their own units, log odds, and sites."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.normal(50, 12, count), rng.normal(0, 0.01, count)])
+    return x, 0.8 * (x[:, 0] - 50) / 12 - 1.2 * x[:, 1] / 0.01, rng.choice(["north", "south"], count)
+
+
+BOUNDS = ([14.0, -0.03], [86.0, 0.03])
+
+
+def test_estimator_is_the_fit_of_the_same_table(tmp_path: Path) -> None:
+    x, eta, sites = rows(0)
+    y = np.where(np.random.default_rng(1).random(len(x)) < 1 / (1 + np.exp(-eta)), "ill", "fine")
+    model = FederatedLogisticRegression(bounds=BOUNDS, updates=100, random_state=5).fit(x, y, sites=sites)
+    table = {"x0": x[:, 0], "x1": x[:, 1], "target": y, "site": sites}
+    seed = int(np.random.RandomState(5).randint(np.iinfo(np.int32).max))
+    assert "seed" not in model.fitted_.settings
+    again = fit(model.fitted_.schema, table, site_column="site", seed=seed, updates=100)
+    assert np.array_equal(again.posterior.mean, model.fitted_.posterior.mean)
+    assert [site.name for site in model.fitted_.sites] == ["north", "south"]
+    assert all(site.epsilon is not None and site.epsilon <= 1 for site in model.fitted_.sites)
+    assert "epsilon" in model.statement_
+
+    labels, low, high = model.predict(x[:50], return_interval=True, level=0.8)
+    probability = model.predict_proba(x[:50])
+    assert np.array_equal(labels, model.predict(x[:50]))
+    assert np.array_equal(labels == "ill", probability[:, 1] > 0.5)
+    assert np.all((low <= probability[:, 1]) & (probability[:, 1] <= high))
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    scale = np.array([12.0, 0.01])
+    np.testing.assert_allclose(model.coef_ * scale, [0.8, -1.2], atol=0.25)  # coefficients are in the columns' units
+    np.testing.assert_allclose(model.intercept_ + model.coef_ @ [50.0, 0.0], 0, atol=0.25)
+
+    model.fitted_.save(tmp_path / "model.fedvi")
+    loaded = Fitted.load(tmp_path / "model.fedvi").predict({"x0": x[:50, 0], "x1": x[:50, 1]})
+    np.testing.assert_allclose(loaded.mean, probability[:, 1], rtol=1e-6)
+
+
+def test_intervals_of_the_regression_cover_held_out_truths() -> None:
+    x, eta, sites = rows(2)
+    rng = np.random.default_rng(3)
+    y, (x_new, eta_new, _) = 100 + 20 * eta + 15 * rng.normal(size=len(x)), rows(4)
+    y_new = 100 + 20 * eta_new + 15 * rng.normal(size=len(x_new))
+    model = FederatedLinearRegression(bounds=BOUNDS, target_bounds=(-50.0, 250.0), delta="paper", random_state=0)
+    mean, low, high = model.fit(x, y, sites=sites).predict(x_new, return_interval=True)
+    assert 0.87 <= np.mean((low <= y_new) & (y_new <= high)) <= 0.93
+    assert model.score(x_new, y_new) > 0.6
+    np.testing.assert_allclose(mean, model.intercept_ + np.clip(x_new, *BOUNDS) @ model.coef_, rtol=1e-4)
+
+
+def test_estimators_work_in_pipelines_and_cross_validation() -> None:
+    x, eta, _ = rows(6, 600)
+    y = (eta > 0).astype(int)
+    standard = FunctionTransformer(lambda table: (table - [50, 0]) / [12, 0.01])
+    scores = cross_val_score(
+        make_pipeline(standard, FederatedLogisticRegression(updates=50, random_state=0)), x, y, cv=2
+    )
+    assert scores.mean() > 0.8
+
+
+def test_wrong_arguments_are_named() -> None:
+    x, eta, sites = rows(0, 40)
+    y = (eta > 0).astype(int)
+    with pytest.raises(InputError, match="one site per row, 40"):
+        FederatedLogisticRegression().fit(x, y, sites=sites[:-1])
+    with pytest.raises(InputError, match="bounds"):
+        FederatedLogisticRegression(bounds=(1.0, 1.0)).fit(x, y)
+    with pytest.raises(InputError, match="bounds"):
+        FederatedLogisticRegression(bounds=3.0).fit(x, y)
+    with pytest.raises(InputError, match="Only binary"):
+        FederatedLogisticRegression().fit(x, np.arange(40) % 3)
+    with pytest.raises(InputError, match="target_bounds"):
+        FederatedLinearRegression(target_bounds=(0.0, np.inf)).fit(x, eta)

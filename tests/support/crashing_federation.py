@@ -1,0 +1,76 @@
+"""A coordinator or a site that works until it is killed. Started by test_server.py and test_client.py."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import dp_accounting  # noqa: F401 - takes a second, once for all victims
+
+from fedvi.federation import wire
+from fedvi.federation.coordinator import Coordinator
+from fedvi.federation.work import work
+from small_federation import answer, coordinator, factor, message, project, site
+from victims import fork_for_every_line, say
+
+UPDATES = 40
+PROJECT = project(("north", "south", "east"), UPDATES)
+ENDLESS = project(PROJECT.sites, 10**6)
+"""For coordinators, which work until they are killed."""
+EPSILON = 1.0
+
+
+def release(name: str, sequence: int) -> bytes:
+    """Return release number `sequence` of a site, the same every time."""
+    return message(ENDLESS, sequence, factor(1000 * ENDLESS.sites.index(name) + sequence))
+
+
+def handle_messages(path: str, *acknowledged: str) -> None:
+    """Handle releases of all sites in turns, each from the first that was not acknowledged."""
+    done = dict(zip(ENDLESS.sites, map(int, acknowledged), strict=True))
+    with Coordinator.open(Path(path)) as server:
+        say("ready")
+        while True:
+            for name in ENDLESS.sites:
+                got = answer(server.handle(name, release(name, done[name] + 1)))
+                assert got.kind == wire.POSTERIOR, got
+                assert got.applied == done[name] + 1
+                done[name] += 1
+                say(name, done[name])
+
+
+def work_at_a_site(folder: str, number: str) -> None:
+    """Work as a site with a coordinator in the same process, until there is nothing more to say."""
+    with coordinator(Path(folder), PROJECT) as server, site(Path(folder), PROJECT, int(number), EPSILON) as client:
+        name = PROJECT.sites[int(number)]
+        server.handle(name, b"warm up: compile nothing, but import what is needed")
+        say("ready")
+
+        def send(data: bytes) -> bytes:
+            request = wire.decode(data, wire.Request, 1 << 20)
+            say("sent", request.kind, request.sequence, wire.digest(data))
+            got = server.handle(name, data)
+            say("answered", request.kind, request.sequence)
+            return got
+
+        work(client, send, sleep=lambda _: None)
+
+
+def serve_one(path: str, name: str, count: int) -> None:
+    """Handle so many releases of one site, while other processes do so for others."""
+    with Coordinator.open(Path(path)) as server:
+        for sequence in range(1, count + 1):
+            got = answer(server.handle(name, release(name, sequence)))
+            assert got.kind == wire.POSTERIOR, got
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    match sys.argv[1:]:
+        case ["serve", path, name, count]:
+            serve_one(path, name, int(count))
+        case ["server"]:
+            fork_for_every_line(handle_messages)
+        case ["site"]:
+            fork_for_every_line(work_at_a_site)

@@ -1,0 +1,67 @@
+"""A small federation for tests: two or more sites with simulated rows, a project, a coordinator and durable sites."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedvi.federation import wire
+from fedvi.federation.coordinator import Coordinator
+from fedvi.federation.description import Description
+from fedvi.federation.site import Site
+from fedvi.federation.wire import Answer, Declared, Request
+from fedvi.inference.rows import CheckedTable
+from fedvi.privacy import Budget
+from fedvi.tables import BinaryTarget, Number, Schema
+
+SCHEMA = Schema((Number("a", -4, 4, 0, 1), Number("b", -4, 4, 0, 1)), BinaryTarget("y", ("no", "yes")))
+
+
+def project(sites: tuple[str, ...] = ("north", "south"), updates: int = 6, **settings: object) -> Description:
+    values: dict[str, object] = {"rows": 200 * len(sites), "identity": "test", **settings}
+    return Description("trial", sites, SCHEMA, updates=updates, **values)  # type: ignore[arg-type]
+
+
+def rows_of(number: int, rows: int = 200) -> CheckedTable:
+    rng = np.random.default_rng(number)
+    x = np.concatenate([np.ones((rows, 1)), np.clip(rng.normal(size=(rows, 2)), -4, 4)], axis=1)  # as SCHEMA encodes
+    odds = x[:, 1] - x[:, 2]
+    y = np.where(rng.random(rows) < 1 / (1 + np.exp(-odds)), 1, -1)
+    return x.astype(np.float32), y.astype(np.float32)
+
+
+def coordinator(folder: Path, chosen: Description) -> Coordinator:
+    path = folder / "coordinator.db"
+    return Coordinator.open(path) if path.exists() else Coordinator.create(path, chosen)
+
+
+def site(folder: Path, chosen: Description, number: int = 0, epsilon: float = 1.0) -> Site:
+    name = chosen.sites[number]
+    return Site.open(folder / f"{name}.db", chosen, rows_of(number), Budget(epsilon), folder / f"{name}.ledger")
+
+
+def factor(seed: int) -> dict[str, np.ndarray]:
+    """Return the arrays of a factor that an honest site might release."""
+    rng = np.random.default_rng(seed)
+    parts = rng.normal(0, 20, 3), rng.uniform(-1, 50, 3), rng.uniform(0, 100, 3)
+    return {str(number): part.astype(np.float32) for number, part in enumerate(parts)}
+
+
+def message(
+    chosen: Description, sequence: int, arrays: dict[str, Any], kind: str = wire.FACTOR, **changes: Any
+) -> bytes:
+    """Return the bytes of a request; changes: of its fields."""
+    declared = Declared(200, 0.5, 1.0, 1e-3, ({"kind": "gaussian", "count": sequence},))
+    request = Request(chosen.digest, chosen.schema.digest, kind, sequence, 0, wire.WORKING, declared, arrays)
+    return wire.encode(dataclasses.replace(request, **changes))
+
+
+def poll(chosen: Description, sequence: int, state: str = wire.WORKING) -> bytes:
+    return message(chosen, sequence, {}, wire.POLL, state=state)
+
+
+def answer(data: bytes) -> Answer:
+    return wire.decode(data, Answer, 1 << 20)

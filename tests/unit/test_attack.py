@@ -1,0 +1,254 @@
+"""The attack on floating-point noise, against the bytes that a site sends: certain on the old way, at chance on ours.
+
+For a given sum S only some results of `float32(S + s n)` are possible, if n is a normal in single precision. The
+adversary knows all rows but one, hence S without and with it, and says in which world fewer of the released numbers are
+impossible. No likelihood is used: where all numbers are possible in both worlds, it can only guess.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedvi import PVI, LogisticRegression
+from fedvi.audit import Subject
+from fedvi.audit.subject import everybody, silent
+from fedvi.federation import wire
+from fedvi.federation.description import Description
+from fedvi.federation.site import Site
+from fedvi.federation.wire import Answer, Request
+from fedvi.inference import GradientSteps
+from fedvi.inference.calibration import calibrated
+from fedvi.numerics import widen
+from fedvi.privacy import Budget, ClientLevel, FullBatch, mechanism
+from fedvi.privacy.lattice import Lattice
+from fedvi.privacy.ledger.ledger import read
+from fedvi.privacy.randomness import Seeded, System
+from fedvi.privacy.sums import BoundedSum
+from fedvi.tables import BinaryTarget, Number, Schema
+
+ROWS, FEATURES, RUNS, CHANCE = 1000, 57, 100, 0.71
+
+SCHEMA = Schema(tuple(Number(f"x{k}", -4, 4, 0, 1) for k in range(FEATURES)), BinaryTarget("y", ("no", "yes")))
+PROJECT = Description("trial", ("north",), SCHEMA, rows=ROWS, updates=1, identity="attack")
+BUDGET = Budget(1.0, 1e-5)
+
+
+Messages = Callable[[bool], tuple[np.ndarray, float]]
+
+
+def table() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([np.ones((ROWS, 1)), np.clip(rng.normal(size=(ROWS, FEATURES)), -4, 4)], axis=1)
+    y = np.where(rng.random(ROWS) < 1 / (1 + np.exp(-x[:, 1])), 1, -1)
+    return x.astype(np.float32), y.astype(np.float32)
+
+
+def in_floating_point(size: float) -> Callable[..., Any]:
+    """Return the old way of adding noise: normals in single precision, added to a sum in double precision."""
+
+    def released(total: Any, noise: Any, grid: Any) -> Any:
+        normals = (widen(jax.lax.bitcast_convert_type(noise, jnp.int64)) / size).astype(jnp.float32)
+        return total + size * widen(grid) * widen(normals)
+
+    return released
+
+
+def without_noise(total: Any, noise: Any, grid: Any) -> Any:  # noqa: ARG001
+    return total
+
+
+def possible(r: np.ndarray, total: np.ndarray, std: float) -> np.ndarray:
+    """Tell which numbers could have been released, if the sum was `total`."""
+    nearest = ((r.astype(np.float64) - total) / std).astype(np.float32)
+    found = np.zeros(r.shape, bool)
+    for steps in range(-2, 3):
+        normal = nearest
+        for _ in range(abs(steps)):
+            normal = np.nextafter(normal, np.float32(np.sign(steps) * np.inf))
+        found |= (total + std * normal.astype(np.float64)).astype(np.float32) == r
+    return found
+
+
+def says_present(impossible_with: int, impossible_without: int) -> float:
+    """Return 1 for 'the row was there', 0 for 'it was not', a half if it cannot be told."""
+    return 0.5 if impossible_with == impossible_without else float(impossible_with < impossible_without)
+
+
+def right(guesses: dict[bool, list[float]]) -> float:
+    """Return how often the adversary was right; undecided counts half."""
+    return float(np.mean([*guesses[True], *(1 - guess for guess in guesses[False])]))
+
+
+@functools.cache
+def subject() -> Subject:
+    """Return the site's algorithm, to compute sums without noise as the adversary would."""
+    algorithm = calibrated(PROJECT.recipe.algorithm, PROJECT.recipe.prior, BUDGET.beside({WIDTH.event: 1}), ROWS, 1)
+    return Subject(algorithm, System, PROJECT.recipe.model, type(PROJECT.recipe.prior), ROWS, SCHEMA.dim)
+
+
+WIDTH = BoundedSum(20.0)
+
+
+def slope_sums(monkeypatch: pytest.MonkeyPatch) -> dict[bool, np.ndarray]:
+    """Return the sum of clipped slopes in double precision, with and without the first row."""
+    x, y = table()
+    sums = {}
+    with monkeypatch.context() as patched:
+        patched.setattr(mechanism, "released", without_noise)
+        fresh = dataclasses.replace(subject())
+        for present in (True, False):
+            rows = (x, y) if present else (x[1:], y[1:])
+            draws = everybody(silent(fresh.draws(1)), len(rows[0]))
+            site = fresh.site(*rows, bound=SCHEMA.feature_bound)
+            seen = fresh.observe(site, draws, PROJECT.recipe.prior)[0, 0] * fresh.lattice.grid
+            sums[present] = seen[: SCHEMA.dim]
+    return sums
+
+
+@pytest.fixture
+def messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Messages:
+    """Give a function that returns the natural mean in a new site's first message, and the noise in its sum."""
+    count = iter(range(10**6))
+    honest = wire.encode(Answer(PROJECT.digest, wire.POSTERIOR, 0, 0, arrays=wire.arrays_of(PROJECT.recipe.prior)))
+
+    def message(present: bool) -> tuple[np.ndarray, float]:
+        x, y = table()
+        rows = (x, y) if present else (x[1:], y[1:])
+        folder = tmp_path / str(next(count))
+        folder.mkdir()
+        monkeypatch.setenv("FEDVI_STATE_DIR", str(folder))  # a machine of its own
+        ledger = folder / "ledger"
+        with Site.open(folder / "site.db", PROJECT, rows, BUDGET, ledger, (), ROWS) as client:
+            client.request()
+            client.receive(honest)
+            data = client.request()
+        assert data is not None
+        (event,) = read(ledger).charged
+        return wire.decode(data, Request, 1 << 20).arrays["0"], event.noise_multiplier
+
+    return message
+
+
+def before_damping(natural_mean: np.ndarray, damping: float) -> list[np.ndarray]:
+    """Return all sums in single precision that damping turns into what was released."""
+    nearest = (natural_mean / np.float32(damping)).astype(np.float32)
+    around = [nearest]
+    for direction in (-np.inf, np.inf):
+        step = nearest
+        for _ in range(3):
+            step = np.nextafter(step, np.float32(direction))
+            around.append(step)
+    return [np.where(np.float32(damping) * each == natural_mean, each, np.float32(np.nan)) for each in around]
+
+
+def over_the_wire(messages: Messages, sums: dict[bool, np.ndarray], runs: int) -> float:
+    guesses: dict[bool, list[float]] = {True: [], False: []}
+    damping = float(PROJECT.recipe.algorithm.damping)
+    clip_norm = float(PROJECT.recipe.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
+    for _ in range(runs):
+        for present, said in guesses.items():
+            released, noise = messages(present)
+            lattice = Lattice.of(clip_norm, noise, 2 * SCHEMA.dim, -(-11 * ROWS // 10))
+            std = lattice.size * lattice.grid
+            candidates = before_damping(released, damping)
+            impossible = {
+                world: int(np.sum(~np.any([possible(each, total, std) for each in candidates], axis=0)))
+                for world, total in sums.items()
+            }
+            said.append(says_present(impossible[True], impossible[False]))
+    return right(guesses)
+
+
+def test_a_row_is_not_recognised_in_the_bytes_that_a_site_sends(
+    messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert over_the_wire(messages, slope_sums(monkeypatch), RUNS) <= CHANCE
+
+
+def test_the_attack_recognises_a_row_where_noise_is_added_in_floating_point(
+    messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums, noise = slope_sums(monkeypatch), messages(True)[1]
+    clip_norm = float(PROJECT.recipe.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
+    size = Lattice.of(clip_norm, noise, 2 * SCHEMA.dim, -(-11 * ROWS // 10)).size
+    with monkeypatch.context() as patched:
+        patched.setattr(mechanism, "released", in_floating_point(size))
+        jax.clear_caches()  # compiled code has the new way in it
+        assert over_the_wire(messages, sums, 20) > 0.95
+    jax.clear_caches()
+
+
+def told_apart(release: Callable[[bool, int], np.ndarray], sums: dict[bool, np.ndarray], std: float) -> float:
+    """Attack releases in double precision."""
+    guesses: dict[bool, list[float]] = {True: [], False: []}
+    for run in range(RUNS):
+        for present, said in guesses.items():
+            released = release(present, run)
+            impossible = {}
+            for world, total in sums.items():
+                normals = (released - total) / std
+                back = total + std * normals
+                near = [total + std * np.nextafter(normals, sign * np.inf) for sign in (-1, 1)]
+                impossible[world] = int(np.sum((back != released) & (near[0] != released) & (near[1] != released)))
+            said.append(says_present(impossible[True], impossible[False]))
+    return right(guesses)
+
+
+def test_a_row_is_not_recognised_in_a_private_sum() -> None:
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(size=(ROWS, 64)) / 20
+    part = BoundedSum(3.25, 64)
+    sums = {present: part.total(vectors if present else vectors[1:], ROWS, average=False) for present in (True, False)}
+
+    def release(present: bool, run: int) -> np.ndarray:
+        return part.release(vectors if present else vectors[1:], ROWS, Seeded(2 * run + present, 0))
+
+    assert told_apart(release, sums, 3.25) <= CHANCE
+
+    def old(present: bool, run: int) -> np.ndarray:
+        return sums[present] + 3.25 * np.random.default_rng([run, present]).standard_normal(64)
+
+    assert told_apart(old, sums, 3.25) > 0.95  # double precision is no cure
+
+
+def test_a_client_is_not_recognised_in_its_release() -> None:
+    protection = ClientLevel(3.0, 0.5)
+    algorithm = PVI(GradientSteps(5, 0.5, FullBatch()), damping=1.0, client_level=protection)
+    here = Subject(algorithm, System, LogisticRegression(), rows=40, dim=12)
+    x, y = here.table(np.ones(12))
+    site, numbers = here.site(x, y), here.lattice.numbers
+    sums = {}
+    for present in (True, False):
+        draws = silent(here.draws(1))
+        sums[present] = here.observe(site, draws, present=present)[0, 0] * here.lattice.grid
+    std = here.lattice.size * here.lattice.grid
+    released = {
+        present: here.observe(site, here.draws(RUNS), present=present)[:, 0] * here.lattice.grid
+        for present in (True, False)
+    }
+
+    def attack(seen: dict[bool, np.ndarray]) -> float:
+        guesses: dict[bool, list[float]] = {True: [], False: []}
+        for present, said in guesses.items():
+            for values in seen[present]:
+                single = values.astype(np.float32)
+                impossible = {world: int(np.sum(~possible(single, total, std))) for world, total in sums.items()}
+                said.append(says_present(impossible[True], impossible[False]))
+        return right(guesses)
+
+    assert attack(released) <= CHANCE
+    rng = np.random.default_rng(0)
+    old = {
+        present: total + std * rng.normal(size=(RUNS, numbers)).astype(np.float32).astype(float)
+        for present, total in sums.items()
+    }
+    assert attack(old) > 0.95

@@ -1,0 +1,224 @@
+"""The file of a federation: what is written comes back, what is wrong is named, and what is agreed on counts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedvi.errors import InputError
+from fedvi.federation import description as projects
+from fedvi.federation.description import Description
+from fedvi.federation.stopping import StoppingRule
+from fedvi.tables import BinaryTarget, Number, NumberTarget, Schema
+from small_federation import SCHEMA
+
+names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True).filter(
+    lambda name: name not in projects.RESERVED
+)
+positives = st.floats(1e-6, 1e6)
+rules = st.builds(StoppingRule, st.floats(0, 10), st.integers(1, 10**6), st.floats(0, 1000))
+some_projects = st.builds(
+    Description,
+    name=names,
+    sites=st.lists(names, min_size=1, max_size=6, unique=True).map(tuple),
+    schema=st.just(SCHEMA),
+    rows=st.integers(2, 10**9),
+    host=st.from_regex(projects.HOST, fullmatch=True).filter(lambda host: len(host) < 100),
+    port=st.integers(1, 65535),
+    updates=st.integers(1, 10**6),
+    prior_variance=st.none() | positives,
+    epsilon=positives | st.integers(1, 50),
+    delta=st.none() | st.floats(1e-12, 0.5),
+    stop=rules,
+    identity=st.text(max_size=20),
+)
+
+CONTENT: dict[str, Any] = {
+    "name": "trial",
+    "sites": ["north", "south"],
+    "schema": "schema.toml",
+    "training": {"rows": 400},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    SCHEMA.save(tmp_path / "schema.toml")
+    return tmp_path
+
+
+def loaded(folder: Path, content: Any) -> Description:
+    text = content if isinstance(content, str) else tomli_w.dumps(content)
+    (folder / "federation.toml").write_text(text, encoding="utf-8")
+    return Description.load(folder)
+
+
+@given(some_projects)
+def test_a_project_survives_its_text(project: Description) -> None:
+    back = Description.from_text(project.to_text())
+    assert back == project
+    assert back.digest == project.digest
+    assert back.to_text() == project.to_text()
+
+
+@given(some_projects)
+def test_a_project_survives_its_folder(tmp_path_factory: pytest.TempPathFactory, project: Description) -> None:
+    folder = tmp_path_factory.mktemp("project") / "new"
+    project.save(folder)
+    assert Description.load(folder) == Description.load(folder / projects.FILE) == project
+    assert Description.load(folder).digest == project.digest
+
+
+def test_defaults_are_those_of_the_class(folder: Path) -> None:
+    assert loaded(folder, CONTENT) == Description("trial", ("north", "south"), SCHEMA, 400)
+
+
+def test_a_byte_order_mark_does_no_harm(folder: Path) -> None:
+    assert loaded(folder, "\ufeff" + tomli_w.dumps(CONTENT)).name == "trial"
+
+
+CHANGED: list[tuple[str, dict[str, Any]]] = [
+    ("nmae", {"nmae": "x"}),
+    ("[trainnig]", {"trainnig": {"rows": 3}}),
+    ("epsilom in [privacy]", {"privacy": {"epsilom": 1.0}}),
+    ("row in [training]", {"training": {"rows": 10, "row": 10}}),
+    ("rows in [training]", {"training": {"updates": 10}}),
+    ("rows in [training]", {"training": {"rows": "many"}}),
+    ("rows in [training]", {"training": {"rows": True}}),
+    ("rows in [training]", {"training": {"rows": 1e3}}),
+    ("rows", {"training": {"rows": 1}}),
+    ("updates", {"training": {"rows": 100, "updates": 0}}),
+    ("port", {"coordinator": {"port": 0}}),
+    ("port", {"coordinator": {"port": 65536}}),
+    ("port in [coordinator]", {"coordinator": {"port": "8002"}}),
+    ("host in [coordinator]", {"coordinator": {"host": 1}}),
+    ("epsilon", {"privacy": {"epsilon": 0}}),
+    ("epsilon", {"privacy": {"epsilon": -1.0}}),
+    ("epsilon", {"privacy": {"epsilon": math.nan}}),
+    ("epsilon", {"privacy": {"epsilon": math.inf}}),
+    ("delta", {"privacy": {"delta": 0}}),
+    ("delta", {"privacy": {"delta": 1.5}}),
+    ("delta", {"privacy": {"delta": math.nan}}),
+    ("prior_variance", {"model": {"prior_variance": 0.0}}),
+    ("prior_variance", {"model": {"prior_variance": math.inf}}),
+    ("prior_variance", {"model": {"prior_variance": 1e13}}),
+    ("model.kind", {"model": {"kind": "linear"}}),
+    ("kind in [model]", {"model": {"kind": 3}}),
+    ("stop.change", {"stop": {"change": -1.0}}),
+    ("stop.change", {"stop": {"change": math.nan}}),
+    ("stop.quiet", {"stop": {"quiet": 0}}),
+    ("quiet in [stop]", {"stop": {"quiet": 1.5}}),
+    ("stop.hours", {"stop": {"hours": math.inf}}),
+    ("name", {"name": "No Spaces"}),
+    ("name", {"name": ""}),
+    ("name", {"name": "a" * 64}),
+    ("name", {"name": "two\nlines"}),
+    ("name", {"name": 5}),
+    ("site", {"sites": []}),
+    ("site", {"sites": ["north", "north"]}),
+    ("site", {"sites": ["North"]}),
+    ("site", {"sites": ["server"]}),
+    ("site", {"sites": ["../north"]}),
+    ("sites", {"sites": ["north", 3]}),
+    ("sites", {"sites": "north"}),
+    ("id", {"id": 7}),
+    ("schema", {"schema": 7}),
+    ("schema", {"schema": "elsewhere.toml"}),
+    ("training", {"training": 5}),
+    ("name", {"name": {"a": 1}}),
+]
+
+
+@pytest.mark.parametrize(("named", "change"), CHANGED, ids=[str(change) for _, change in CHANGED])
+def test_what_is_wrong_is_named_in_one_line(named: str, change: dict[str, Any], folder: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        loaded(folder, {**CONTENT, **change})
+    message = str(raised.value)
+    assert "\n" not in message
+    assert str(folder / "federation.toml") in message
+    assert named in message.removeprefix(str(folder))
+
+
+@pytest.mark.parametrize("missing", CONTENT)
+def test_what_is_missing_is_named(missing: str, folder: Path) -> None:
+    with pytest.raises(InputError, match="rows" if missing == "training" else missing):
+        loaded(folder, {key: value for key, value in CONTENT.items() if key != missing})
+
+
+def test_a_file_that_cannot_be_read_is_one_line(folder: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        Description.load(folder / "nowhere.toml")
+    for text in (b"name = ", b"\xff\xfe", b"[a]\n[a]", b"name = 1\nname = 2"):
+        (folder / "federation.toml").write_bytes(text)
+        with pytest.raises(InputError, match="Cannot read") as raised:
+            Description.load(folder)
+        assert "\n" not in str(raised.value)
+
+
+TRIAL = Description("trial", ("north", "south"), SCHEMA, 400, identity="one", prior_variance=2.0)
+OTHER_SCHEMA = Schema((Number("a", -4, 4, 0, 2), Number("b", -4, 4, 0, 1)), BinaryTarget("y", ("no", "yes")))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"identity": "two"},
+        {"name": "trials"},
+        {"schema": OTHER_SCHEMA},
+        {"schema": dataclasses.replace(SCHEMA, target=NumberTarget("y", -4, 4, 0, 1))},
+        {"rows": 401},
+        {"updates": 599},
+        {"prior_variance": 2.1},
+        {"prior_variance": None},
+        {"epsilon": 1.5},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_sites_that_differ_in_what_they_must_agree_on_have_other_digests(change: dict[str, Any]) -> None:
+    assert dataclasses.replace(TRIAL, **change).digest != TRIAL.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sites": ("north",)},
+        {"sites": ("south", "north", "east")},
+        {"host": "coordinator.example"},
+        {"port": 1},
+        {"delta": 1e-6},
+        {"stop": StoppingRule(1.0, 2, 3.0)},
+        {"epsilon": 1},
+        {"prior_variance": 2},
+    ],
+    ids=str,
+)
+def test_what_each_site_or_the_coordinator_decides_alone_does_not_change_the_digest(change: dict[str, Any]) -> None:
+    changed = dataclasses.replace(TRIAL, **change)
+    assert changed.digest == TRIAL.digest
+    assert Description.from_text(changed.to_text()).digest == TRIAL.digest
+
+
+def test_what_is_agreed_on_decides_all_that_a_release_depends_on() -> None:
+    """Two projects with one digest have the same recipe; else sites could disagree without anybody noticing."""
+    lonely = dataclasses.replace(TRIAL, sites=("east",), host="elsewhere", port=9, delta=1e-9, epsilon=1)
+    one, other = TRIAL.recipe, lonely.recipe
+    assert lonely.digest == TRIAL.digest
+    assert repr((one.model, one.algorithm, one.updates)) == repr((other.model, other.algorithm, other.updates))
+    assert (one.prior.precision == other.prior.precision).all()
+    assert float(one.prior.precision[0]) == 0.5
+    assert lonely.largest == TRIAL.largest
+
+
+def test_a_saved_project_holds_no_secret_and_is_readable_toml(tmp_path: Path) -> None:
+    TRIAL.save(tmp_path)
+    assert set(tomllib.loads((tmp_path / projects.FILE).read_text())) <= set(projects.KEYS) | set(projects.KEYS[""])
+    assert stat.S_ISREG((tmp_path / projects.SCHEMA_FILE).stat().st_mode)

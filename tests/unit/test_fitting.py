@@ -1,0 +1,354 @@
+"""From tables to posteriors that predict: coverage, posterior files, what a fit spends, errors that name the place."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from scipy.special import expit
+
+from fedvi.errors import InputError
+from fedvi.families import NoisyGaussian
+from fedvi.fitting import Fitted
+from fedvi.fitting.fit import fit, fit_rows, read_sites
+from fedvi.fitting.posterior_file import read_header
+from fedvi.models import LinearRegression
+from fedvi.privacy import epsilon as accounted
+from fedvi.privacy.events import from_json
+from fedvi.privacy.sampling import default_public_rows
+from fedvi.tables import BinaryTarget, Category, Number, NumberTarget, Schema
+from fedvi.tables.encode import encode
+
+DIM = 5
+WEIGHTS = np.array([0.4, 1.0, -0.8, 0.5, 0.0, -0.3])
+NUMBERS = tuple(Number(f"x{j}", -3, 3, 0, 1) for j in range(DIM))
+OUTCOME = Schema(NUMBERS, BinaryTarget("y", ("no", "yes")))
+
+
+def amount(scale: float) -> Schema:
+    return Schema(NUMBERS, NumberTarget("y", -200, 200, 0, scale))
+
+
+def simulated(seed: int, rows: int, binary: bool) -> tuple[dict[str, Any], np.ndarray]:
+    """Return a table of three sites, and the log odds, or the expected y in units of 10."""
+    rng = np.random.default_rng(seed)
+    mixed = np.linalg.cholesky(np.full((DIM, DIM), 0.3) + 0.7 * np.eye(DIM))
+    x = np.clip(rng.normal(size=(rows, DIM)) @ mixed.T, -3, 3)
+    eta = WEIGHTS[0] + x @ WEIGHTS[1:]
+    y = np.where(rng.random(rows) < expit(eta), "yes", "no") if binary else 10 * (eta + rng.normal(size=rows))
+    site = np.array(["a", "b", "c"])[rng.choice(3, rows, p=[0.5, 0.3, 0.2])]
+    return {**{f"x{j}": x[:, j] for j in range(DIM)}, "y": y, "site": site}, eta
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Fitted:
+    return fit(OUTCOME, simulated(0, 3000, binary=True)[0], site_column="site", seed=3)
+
+
+@pytest.mark.parametrize("assumed", [10.0, 17.0, 6.0], ids=["right", "too large", "too small"])
+def test_intervals_of_the_linear_model_cover_held_out_truths_whatever_noise_was_assumed(assumed: float) -> None:
+    covered, estimated = [], []
+    for seed in range(4):
+        train, _ = simulated(seed, 3000, binary=False)
+        test, _ = simulated(100 + seed, 2000, binary=False)
+        result = fit(amount(assumed), train, site_column="site", seed=seed)
+        found = result.predict(test, level=0.9)
+        covered.append(np.mean((found.low <= test["y"]) & (test["y"] <= found.high)))
+        assert isinstance(result.model, LinearRegression)
+        estimated.append(assumed * np.sqrt(float(result.model.noise_variance)))
+        assert result.evaluate(test)["rmse"] == pytest.approx(np.sqrt(np.mean((found.mean - test["y"]) ** 2)), rel=1e-4)
+    assert 0.87 <= np.mean(covered) <= 0.93
+    assert np.mean(estimated) == pytest.approx(10, rel=0.06)
+
+
+def test_intervals_of_the_logistic_model_cover_true_probabilities() -> None:
+    covered, weights = [], []
+    for seed in range(5):
+        result = fit(OUTCOME, simulated(seed, 3000, binary=True)[0], site_column="site", seed=seed)
+        test, eta = simulated(100 + seed, 2000, binary=True)
+        found = result.predict(test, level=0.9)
+        covered.append(np.mean((found.low <= expit(eta)) & (expit(eta) <= found.high)))
+        weights.append(
+            [each.low <= true <= each.high for each, true in zip(result.coefficients(), WEIGHTS, strict=True)]
+        )
+    assert np.mean(covered) > 0.8
+    assert np.mean(weights) > 0.7
+
+
+def test_fit_without_privacy_is_the_exact_posterior_of_the_pooled_rows() -> None:
+    table, _ = simulated(1, 400, binary=False)
+    result = fit(amount(10.0), table, site_column="site", epsilon=None)
+    rows = encode(amount(10.0), table)
+    x, y = rows.x.astype(float), np.asarray(rows.y, float)
+    assert isinstance(result.model, LinearRegression)
+    precision = np.eye(DIM + 1) / 10 + x.T @ x / float(result.model.noise_variance)
+    mean = np.linalg.solve(precision, x.T @ y / float(result.model.noise_variance))
+    np.testing.assert_allclose(result.posterior.mean, mean, atol=2e-3)
+    np.testing.assert_allclose(result.posterior.precision, precision, rtol=1e-3)
+    assert not any(site.events for site in result.sites)
+    assert "not private" in result.statement
+
+
+def test_same_seed_gives_the_same_file_and_another_seed_another(tmp_path: Path, fitted: Fitted) -> None:
+    table, _ = simulated(0, 3000, binary=True)
+    fitted.save(tmp_path / "one")
+    fit(OUTCOME, table, site_column="site", seed=3).save(tmp_path / "two")
+    fit(OUTCOME, table, site_column="site", seed=4).save(tmp_path / "three")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert (tmp_path / "one").read_bytes() != (tmp_path / "three").read_bytes()
+
+
+def test_one_table_per_site_is_the_same_federation_as_a_site_column(fitted: Fitted) -> None:
+    table, _ = simulated(0, 3000, binary=True)
+    parts = {
+        name: {key: column[table["site"] == name] for key, column in table.items() if key != "site"} for name in "abc"
+    }
+    assert np.array_equal(fit(OUTCOME, parts, seed=3).posterior.mean, fitted.posterior.mean)
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+def test_no_site_spends_more_than_its_budget_statistics_included(standardise: bool) -> None:
+    table, _ = simulated(0, 3000, binary=True)
+    budgets = {"a": 0.5, "b": 1.0, "c": 2.0}
+    result = fit(OUTCOME, table, site_column="site", epsilon=budgets, updates=20, standardise=standardise)
+    for site in result.sites:
+        events = {
+            from_json({key: value for key, value in event.items() if key != "count"}): event["count"]
+            for event in site.events
+        }
+        assert sum(events.values()) == 20 + 1 + standardise
+        assert site.delta is not None
+        spent = accounted(events, site.delta)  # anew, from the file's own words
+        assert site.epsilon == pytest.approx(spent, rel=1e-6)
+        assert 0.98 * budgets[site.name] < spent <= budgets[site.name]
+
+
+def test_private_standardisation_finds_centres_and_scales_that_the_schema_has_wrong() -> None:
+    rng = np.random.default_rng(0)
+    rows = 20_000
+    table = {
+        "age": rng.normal(30, 5, rows),
+        "dose": rng.normal(8, 0.5, rows),
+        "y": rng.choice(["no", "yes"], rows),
+        "site": rng.choice(["a", "b"], rows),
+    }
+    columns = (Number("age", 0, 100, 50, 20), Number("dose", 0, 10, 5, 2))
+    schema = Schema(columns, BinaryTarget("y", ("no", "yes")))
+    result = fit(schema, table, site_column="site", updates=5, standardise=True)
+    age, dose = result.schema.columns
+    assert isinstance(age, Number)
+    assert isinstance(dose, Number)
+    assert [age.centre, age.scale] == [pytest.approx(30, abs=0.5), pytest.approx(5, rel=0.2)]
+    assert [dose.centre, dose.scale] == [pytest.approx(8, abs=0.05), pytest.approx(0.5, rel=0.3)]
+    assert result.schema.digest != schema.digest
+    assert {site.schema for site in result.sites} == {result.schema.digest}
+
+
+def test_standardised_rows_are_those_that_the_new_schema_encodes() -> None:
+    table, _ = simulated(3, 400, binary=True)
+    table["x0"][:100] = np.nan  # missing values are the new centre then, not the old one
+    asked: list[Schema] = []
+
+    def encoded(schema: Schema) -> dict[str, Any]:
+        asked.append(schema)
+        return read_sites(schema, table, "site", 1, "utf-8")
+
+    result = fit_rows(OUTCOME, encoded, epsilon=1.0, delta="auto", seed=0, updates=3, standardise=True)
+    assert asked == [OUTCOME, result.schema]
+    assert result.schema != OUTCOME
+
+
+def test_standardisation_of_no_numbers_releases_nothing() -> None:
+    table = {"c": ["p", "q"] * 20, "y": ["no", "no", "yes", "yes"] * 10, "site": ["a"] * 40}
+    schema = Schema((Category("c", ("p", "q")),), BinaryTarget("y", ("no", "yes")))
+    (site,) = fit(schema, table, site_column="site", updates=3, standardise=True).sites
+    assert sorted(event["count"] for event in site.events) == [1, 3]
+
+
+def test_posterior_is_the_product_of_prior_and_factors(fitted: Fitted) -> None:
+    factors: Any = fitted.factors
+    assert isinstance(factors, NoisyGaussian)
+    assert factors.natural_mean.shape == (3, DIM + 1)
+    product = NoisyGaussian(
+        *(np.sum(leaf, axis=0) for leaf in (factors.natural_mean, factors.precision, factors.noise))
+    )
+    np.testing.assert_allclose(product.posterior(fitted.prior).mean, fitted.posterior.mean, rtol=1e-5)  # type: ignore[arg-type]
+
+
+def test_saved_posterior_predicts_the_same_and_says_where_it_comes_from(tmp_path: Path, fitted: Fitted) -> None:
+    path = tmp_path / "model.fedvi"
+    fitted.save(path)
+    again = Fitted.load(path)
+    test, _ = simulated(7, 50, binary=True)
+    for one, two in zip(fitted.predict(test).columns().values(), again.predict(test).columns().values(), strict=True):
+        assert np.array_equal(one, two)
+    assert (again.schema, again.sites, again.statement) == (fitted.schema, fitted.sites, fitted.statement)
+    header = read_header(path)
+    assert header["schema_hash"] == OUTCOME.digest
+    assert {"fedvi", "jax", "numpy", "python"} <= header["versions"].keys()
+    assert "simulation: seeded noise, not private" in header["privacy"]
+    assert header["simulated"]
+    assert again.simulated
+    assert "seed" not in header["settings"]  # whoever has it can subtract the noise
+    assert load_file(path)["posterior.natural_mean"].shape == (DIM + 1,)  # any reader of the format opens it
+
+
+def rewritten(path: Path, change: Any) -> Path:
+    """Write the file again with another header."""
+    raw = path.read_bytes()
+    (size,) = struct.unpack("<Q", raw[:8])
+    outer = json.loads(raw[8 : 8 + size])
+    inner = json.loads(outer["__metadata__"]["fedvi"])
+    change(inner)
+    outer["__metadata__"]["fedvi"] = json.dumps(inner)
+    head = json.dumps(outer).encode()
+    path.write_bytes(struct.pack("<Q", len(head)) + head + raw[8 + size :])
+    return path
+
+
+def as_before(header: dict[str, Any]) -> None:
+    """Make a header as it was in format 1."""
+    header.update(format=1, settings={**header["settings"], "seed": 3})
+    del header["simulated"]
+
+
+def test_posterior_files_of_earlier_versions_can_be_read(tmp_path: Path, fitted: Fitted) -> None:
+    fitted.save(tmp_path / "model.fedvi")
+    again = Fitted.load(rewritten(tmp_path / "model.fedvi", as_before))
+    assert np.array_equal(again.posterior.mean, fitted.posterior.mean)
+    assert (again.sites, again.simulated, again.settings) == (fitted.sites, True, fitted.settings)
+
+
+def test_private_fits_show_declared_rows_and_others_the_true_ones() -> None:
+    table, _ = simulated(2, 300, binary=True)
+    true = {name: int(np.sum(table["site"] == name)) for name in "abc"}
+    private = fit(OUTCOME, table, site_column="site", updates=2)
+    assert {site.name: site.rows for site in private.sites} == {name: default_public_rows(true[name]) for name in true}
+    told = {"a": 160, "b": 90, "c": 60}
+    said = fit(OUTCOME, table, site_column="site", updates=2, public_rows=told)
+    assert {site.name: site.rows for site in said.sites} == told
+    plain = fit(OUTCOME, table, site_column="site", updates=2, epsilon=None)
+    assert {site.name: site.rows for site in plain.sites} == true
+    raises("public_rows for the sites a, b, c", tables=table, public_rows={"a": 100})
+    raises("which has", tables=table, public_rows={"a": 100, "b": 100, "c": 60})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda header: header.update(format=3), "format 3"),
+        (lambda header: header.update(format=0), "format 0"),
+        (lambda header: header.update(schema_hash="0" * 64), "hash"),
+        (lambda header: header.update(schema=header["schema"].replace("x0", "age")), "hash"),
+        (lambda header: header.pop("sites"), "no 'sites'"),
+        (lambda header: header["sites"].pop(), "the schema asks for"),
+        (lambda header: header["model"].update(kind="Oracle"), "no 'Oracle'"),
+        (lambda header: header["model"].update(predictive_link="magic"), "predictive_link"),
+        (lambda header: header["families"].update(posterior="Wishart"), "no 'Wishart'"),
+    ],
+)
+def test_posterior_file_that_disagrees_with_itself_is_refused(
+    change: Any, message: str, tmp_path: Path, fitted: Fitted
+) -> None:
+    path = tmp_path / "model.fedvi"
+    fitted.save(path)
+    with pytest.raises(InputError, match=message):
+        Fitted.load(rewritten(path, change))
+
+
+def test_damaged_posterior_files_are_refused(tmp_path: Path, fitted: Fitted) -> None:
+    path = tmp_path / "model.fedvi"
+    fitted.save(path)
+    whole = path.read_bytes()
+    for part in (b"", whole[:4], whole[:200], whole[:-8], whole[8:], b"\x80\x04K\x01."):
+        path.write_bytes(part)
+        with pytest.raises(InputError, match="damaged"):
+            Fitted.load(path)
+    changed = bytearray(whole)
+    changed[-3:] = b"\x7f\x7f\x7f"  # the last number of the posterior's arrays becomes absurd
+    path.write_bytes(changed)
+    with pytest.raises(InputError, match="posterior"):
+        Fitted.load(path)
+    with pytest.raises(InputError, match="got none"):
+        Fitted.load(tmp_path / "nowhere.fedvi")
+    with pytest.raises(InputError, match="Cannot write"):
+        fitted.save(tmp_path / "no such directory" / "model.fedvi")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.fedvi"]
+
+
+def test_predictions_lie_in_their_intervals_which_grow_with_the_level(fitted: Fitted) -> None:
+    test, _ = simulated(5, 300, binary=True)
+    narrow, wide = fitted.predict(test, level=0.5), fitted.predict(test, level=0.99)
+    assert np.all((wide.low < narrow.low) & (narrow.low <= narrow.mean))
+    assert np.all((narrow.mean <= narrow.high) & (narrow.high < wide.high))
+    assert narrow.labels is not None
+    assert np.array_equal(narrow.labels == "yes", narrow.mean > 0.5)
+    del test["y"]  # rows to predict for have no target
+    kept = fitted.predict(test, id_column="site")
+    assert kept.ids is not None
+    assert kept.ids.tolist() == test["site"].tolist()
+    assert np.array_equal(kept.mean, narrow.mean)
+
+
+def test_probability_and_interval_agree_with_draws_from_the_posterior(fitted: Fitted) -> None:
+    test, _ = simulated(6, 20, binary=True)
+    exported: Any = fitted.to_arviz(draws=20_000, chains=2, seed=1)
+    draws = np.asarray(exported.posterior["weight"]).reshape(-1, DIM + 1)
+    probability = expit(encode(OUTCOME, test, target=False).x @ draws.T)
+    found = fitted.predict(test, level=0.9)
+    np.testing.assert_allclose(found.mean, probability.mean(axis=1), atol=3e-3)
+    np.testing.assert_allclose(found.low, np.quantile(probability, 0.05, axis=1), atol=6e-3)
+    np.testing.assert_allclose(found.high, np.quantile(probability, 0.95, axis=1), atol=6e-3)
+
+
+def test_draws_for_arviz_are_named_by_feature(fitted: Fitted) -> None:
+    exported: Any = fitted.to_arviz(draws=500)
+    weight = exported.posterior["weight"]
+    assert weight.dims == ("chain", "draw", "feature")
+    assert tuple(weight.coords["feature"].values) == OUTCOME.features
+    np.testing.assert_allclose(weight.mean(("chain", "draw")), fitted.posterior.mean, atol=0.02)
+
+
+def test_what_is_not_heard_is_left_to_the_prior() -> None:
+    table, _ = simulated(2, 300, binary=True)
+    table["rare"] = np.where(np.arange(300) < 2, "seen", "common")
+    schema = dataclasses.replace(OUTCOME, columns=(*NUMBERS, Category("rare", ("common", "seen", "never"))))
+    found = {
+        each.feature: each for each in fit(schema, table, site_column="site", seed=0, delta="paper").coefficients()
+    }
+    assert found["rare=never"].heard < 0.2 < found["rare=common"].heard
+    assert found["rare=never"].std > 0.9
+
+
+def raises(message: str, **changes: Any) -> None:
+    table, _ = simulated(0, 30, binary=True)
+    arguments: dict[str, Any] = {"schema": OUTCOME, "tables": table, "site_column": "site", "updates": 2, **changes}
+    with pytest.raises(InputError, match=message):
+        fit(**arguments)
+
+
+def test_wrong_fits_name_the_place_and_the_remedy() -> None:
+    table, _ = simulated(0, 30, binary=True)
+    lonely = {**table, "site": np.array(["a"] * 29 + ["alone"])}
+    raises("got 1 at site 'alone'.*--min-rows", tables=lonely)
+    assert [site.name for site in fit(OUTCOME, lonely, site_column="site", updates=2, min_rows=2).sites] == ["other"]
+    raises("Say which column has the site", site_column=None, tables=[table])
+    raises("several files with different names", site_column=None, tables=["a/x.csv", "b/x.csv"])
+    raises("one table for the site column", tables=["x.csv", "y.csv"])
+    raises("Expected column 'ward'.*site", site_column="ward")
+    raises("too many for: d", epsilon={"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0})
+    raises("0 < epsilon", epsilon=0.0)
+    raises("delta", delta=2.0)
+    raises("delta", delta=0.0)  # not the default
+    raises("budget to standardise by", epsilon=None, standardise=True)
+    raises("updates", updates=0)
+    raises("seed", seed=-1)
+    raises("no such file", schema="nowhere.toml")
+    with pytest.raises(InputError, match="level"):
+        fit(OUTCOME, table, site_column="site", updates=2).predict(table, level=1.0)

@@ -1,0 +1,450 @@
+"""Schemas: what they mean, how they are written, how they are found, and the commands for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from fedvi.cli.main import app
+from fedvi.errors import InputError
+from fedvi.tables import BinaryTarget, Category, Number, NumberTarget, Schema, arrays, csv_tables, infer_schema, reader
+from fedvi.tables.encode import encode
+
+AGE = Number("age", 0, 120, 52, 17)
+SEX = Category("sex", ("F", "M"))
+DIED = BinaryTarget("died", ("no", "yes"))
+DAYS = NumberTarget("days", 0, 60, 7, 4.5)
+SCHEMA = Schema((AGE, SEX), DIED)
+TOML = """
+format = 1
+[target]
+name = "died"
+kind = "category"
+values = ["no", "yes"]
+[[columns]]
+name = "age"
+kind = "number"
+low = 0
+high = 120
+centre = 52
+scale = 17
+[[columns]]
+name = "sex"
+kind = "category"
+values = ["F", "M"]
+"""
+
+
+# What a schema means.
+
+
+def test_features_follow_columns_and_policies() -> None:
+    columns = (
+        Number("age", 0, 120, 52, 17, missing="indicator"),
+        Category("sex", ("F", "M"), unknown="error", missing="error"),
+        Category("ward", ("A",), unknown="error"),
+        Category("drug", ("x", "y"), missing="error"),
+        Number("dose", 0, 1, 0.5, 1, missing="error"),
+    )
+    features = (
+        "(intercept)",
+        *("age", "age is missing"),
+        *("sex=F", "sex=M"),
+        *("ward=A", "ward=other"),
+        *("drug=x", "drug=y", "drug=other"),
+        "dose",
+    )
+    schema = Schema(columns, DIED)
+    assert (schema.features, schema.dim) == (features, len(features))
+    third = 1 / 3
+    assert schema.typical_squares.tolist() == [1, 1, 0.1, 0.5, 0.5, 0.5, 0.5, third, third, third, 1]
+    assert Schema(columns, DIED, intercept=False).features == features[1:]
+    assert len(Schema(columns, DIED, intercept=False).typical_squares) == len(features) - 1
+
+
+def test_scales_can_be_exchanged() -> None:
+    schema = Schema((AGE, SEX), DAYS)
+    other = schema.with_scales({"age": (40, 12.5), "days": (8, 3)})
+    assert other == Schema((Number("age", 0, 120, 40, 12.5), SEX), NumberTarget("days", 0, 60, 8, 3))
+    assert other.digest != schema.digest
+    assert schema.with_scales({}).digest == schema.digest
+    with pytest.raises(InputError, match=r"one of age, days; got 'agee'. Did you mean 'age'\?"):
+        schema.with_scales({"agee": (1, 1)})
+    with pytest.raises(InputError, match=r"Expected the centre of column 'age' within \[0.0, 120.0\], got 130.0"):
+        schema.with_scales({"age": (130, 1)})
+
+
+def test_digest_is_the_same_on_all_machines() -> None:
+    assert SCHEMA.digest == "ec72708ff317cbf8b12cd1be3e3ba7351833280fb01835b05e278b66559becf9"
+
+
+def test_digest_depends_on_every_field_and_on_nothing_else() -> None:
+    assert Schema.from_toml(TOML).digest == SCHEMA.digest
+    shuffled = TOML.replace('kind = "number"\nlow = 0\n', 'low = -0.0 # years\n\nkind   = "number"\n')
+    assert Schema.from_toml("# a comment\n" + shuffled).digest == SCHEMA.digest
+    digests = {SCHEMA.digest, Schema((AGE, SEX), DIED, intercept=False).digest, Schema((SEX, AGE), DIED).digest}
+    count = 3
+    others: dict[Any, dict[str, Any]] = {
+        AGE: {"name": "years", "low": -1, "high": 121, "centre": 53, "scale": 18, "missing": "error"},
+        SEX: {"name": "gender", "values": ("M", "F"), "unknown": "error", "missing": "error"},
+        DIED: {"name": "dead", "values": ("yes", "no")},
+        DAYS: {"name": "nights", "low": 1, "high": 61, "centre": 8, "scale": 5},
+    }
+    for part, changes in others.items():
+        assert set(changes) == {field.name for field in dataclasses.fields(part)}
+        for field, value in changes.items():
+            new = dataclasses.replace(part, **{field: value})
+            parts = [new if old == part else old for old in (AGE, SEX)]
+            target = new if isinstance(new, BinaryTarget | NumberTarget) else DIED
+            digests.add(Schema(tuple(parts), target).digest)
+            count += 1
+    assert len(digests) == count
+
+
+# How it is written.
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda text: text == text.strip())
+FINITE = st.floats(-1e300, 1e300)
+
+
+@st.composite
+def numbers(draw: st.DrawFn, kind: type, name: str) -> Any:
+    low, centre, high = sorted(draw(st.lists(FINITE, min_size=3, max_size=3, unique=True)))
+    more = {"missing": draw(st.sampled_from(["centre", "indicator", "error"]))} if kind is Number else {}
+    scale = draw(st.floats(max(1e-300, (high / 1e6 - low / 1e6) * 1.001), 1e300))
+    return kind(name, low, high, centre, scale, **more)
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> Schema:
+    target, *names = draw(st.lists(NAMES, min_size=2, max_size=5, unique=True))
+    words = NAMES.filter(lambda text: text != "other" and reader.plain(text) == text)
+    policy = st.sampled_from(["other", "error"])
+    columns = [
+        draw(numbers(Number, name))
+        if draw(st.booleans())
+        else Category(name, tuple(draw(st.lists(words, min_size=1, unique=True))), draw(policy), draw(policy))
+        for name in names
+    ]
+    two = st.lists(words, min_size=2, max_size=2, unique=True)
+    to_predict = BinaryTarget(target, tuple(draw(two))) if draw(st.booleans()) else draw(numbers(NumberTarget, target))  # type: ignore[arg-type]
+    try:
+        return Schema(tuple(columns), to_predict, draw(st.booleans()))
+    except InputError:  # names that look like features of others
+        return SCHEMA
+
+
+@given(schemas())
+def test_a_schema_survives_being_written_and_read(schema: Schema) -> None:
+    again = Schema.from_toml(schema.to_toml())
+    assert again == schema
+    assert again.digest == schema.digest
+
+
+def test_files_are_read_and_written_with_comments(tmp_path: Path) -> None:
+    SCHEMA.save(tmp_path / "schema.toml")
+    text = (tmp_path / "schema.toml").read_text()
+    assert Schema.load(tmp_path / "schema.toml") == SCHEMA
+    assert text.startswith("# Feature schema: ")
+    assert 'values = ["no", "yes"]  # the second one is the one whose probability is predicted\n' in text
+    assert (
+        'name = "age"\nkind = "number"\nlow = 0.0\nhigh = 120.0\ncentre = 52.0\nscale = 17.0\nmissing = "centre"\n'
+        in text
+    )
+
+
+def test_values_may_be_written_as_numbers_and_truth_values() -> None:
+    schema = Schema.from_toml(TOML.replace('["no", "yes"]', "[0, 1]").replace('["F", "M"]', "[false, true, 2.0, 2.5]"))
+    assert schema.target == BinaryTarget("died", ("0", "1"))
+    assert schema.columns[1] == Category("sex", ("false", "true", "2", "2.5"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("format = 1", "format = ", "Expected TOML in here: Invalid value"),
+        ("format = 1", "format = 2", "here: Expected format = 1, got 2"),
+        ("format = 1", "", "here: Expected key format, got target, columns"),
+        ("format = 1", "format = 1\nintercpt = true", "Unknown key intercpt; .* Did you mean 'intercept'"),
+        ("format = 1", "format = 1\nintercept = 1", "Expected intercept to be true or false, got 1"),
+        ("high", "hgih", r"here: Unknown key hgih in columns\[1\] \(age\); .* Did you mean 'high'\?"),
+        ("high = 120\n", "", r"here: Expected key high in columns\[1\] \(age\), got name, kind, low"),
+        ('kind = "number"\n', "", r"Expected key kind in columns\[1\] \(age\), one of number, category"),
+        ('kind = "number"', 'kind = "numbr"', r"Unknown value 'numbr' of kind in columns\[1\] .* mean 'number'"),
+        ("high = 120", "high = 0", r"columns\[1\] \(age\): Expected low < high for column 'age', got 0.0 and 0.0"),
+        ("centre = 52", "centre = 121", r"Expected the centre of column 'age' within \[0.0, 120.0\], got 121.0"),
+        ("scale = 17", "scale = 0", "Expected scale > 0 for column 'age', got 0.0"),
+        ("scale = 17", "scale = 1e-9", "at most 1e.06 scales between low and high of column 'age'"),
+        ("scale = 17", "scale = inf", "Expected scale of column 'age' to be a finite number, got inf"),
+        ("scale = 17", "scale = true", "Expected scale of column 'age' to be a finite number, got True"),
+        ("scale = 17", 'scale = "17"', "Expected scale of column 'age' to be a finite number, got '17'"),
+        ("scale = 17", 'scale = 17\nmissing = "zero"', "missing of column 'age' to be one of centre, indicator, error"),
+        ('["F", "M"]', '["F", "F"]', "Expected every value of column 'sex' once, got 'F' and 'F'"),
+        ('["F", "M"]', "[1, '1.0']", "Expected every value of column 'sex' once, got '1' and '1.0'"),
+        ('["F", "M"]', '["F", ""]', "Expected values of column 'sex' without blanks around them and not empty, got ''"),
+        ('["F", "M"]', '["F", " M"]', "without blanks around them and not empty, got ' M'"),
+        ('["F", "M"]', "[]", "Expected at least one of the values of column 'sex', got none"),
+        ('["F", "M"]', '"FM"', "Expected a list of values of column 'sex', got 'FM'"),
+        ('["F", "M"]', '["F", ["M"]]', r"Expected the values of column 'sex' to be texts, got \['M'\]"),
+        ('["F", "M"]', '["F", "other"]', "Expected no value 'other' of column 'sex': it names the feature"),
+        ('["F", "M"]', '["F"]\nunknown = "drop"', "unknown of column 'sex' to be one of other, error, got 'drop'"),
+        ('["no", "yes"]', '["no", "yes", "so"]', "Expected two values of target 'died', got 3: no, yes, so"),
+        ('name = "died"', 'name = "age"', "Expected the target not to be among the columns, got 'age' in both"),
+        ('name = "sex"', 'name = "age"', "Expected every column once, got 'age' twice"),
+        ('name = "sex"', 'name = ""', "Expected the name of a column without blanks around it, got ''"),
+        ('name = "age"', 'name = "sex=F"', "Expected every feature once, got 'sex=F' twice"),
+        (TOML[TOML.index("[[columns]]") :], "", "here: Expected key columns, got format, target"),
+        (TOML[TOML.index("[[columns]]") :], "[columns]\n", "Expected columns to be tables, each with the line"),
+        ("format = 1", "format = 1\ncolumns = []\n[other]\n", "Expected TOML in here: "),
+    ],
+)
+def test_wrong_schemas_are_refused(old: str, new: str, message: str) -> None:
+    assert old in TOML
+    with pytest.raises(InputError, match=message) as caught:
+        Schema.from_toml(TOML.replace(old, new, 1), "here")
+    assert "\n" not in str(caught.value)
+
+
+def test_schemas_without_columns_and_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Expected at least one column, got none"):
+        Schema((), DIED)
+    with pytest.raises(InputError, match=r"Expected a schema at .*none.toml, got no such file. Make one with fedvi"):
+        Schema.load(tmp_path / "none.toml")
+    with pytest.raises(InputError, match=r"Expected to read the schema .*, got: Is a directory"):
+        Schema.load(tmp_path)
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="Expected a schema in UTF-8"):
+        Schema.load(tmp_path / "bytes.toml")
+    with pytest.raises(InputError, match=r"Expected to write the schema to .*, got: No such file or directory"):
+        SCHEMA.save(tmp_path / "no" / "schema.toml")
+
+
+# How it is found.
+
+
+def sample(rows: int = 400) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 96, rows)
+    ward = rng.choice(["A", "B", "C", "D"], rows, p=[0.4, 0.3, 0.2, 0.1])
+    return {
+        "id": [f"patient {row}" for row in range(rows)],
+        "admitted": [f"2024-01-{1 + row % 28:02d}" for row in range(rows)],
+        "age": age,
+        "weight": [None if row % 50 == 0 else 60 + row % 31 + 0.123 for row in range(rows)],
+        "country": ["NL"] * rows,
+        "zero": [0.0] * rows,
+        "empty": [None] * rows,
+        "ward": ward,
+        "days": (0.1 * age + 2.0 * (ward == "A") + rng.normal(0, 0.5, rows)).round(3),
+        "died": np.where(rng.random(rows) < 0.3, "yes", "no"),
+    }
+
+
+def test_columns_are_found_with_bounds_scales_values_and_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = sample()
+    found = infer_schema(table, "died", ignore=["days"], max_categories=3)
+    age, weight, ward = found.schema.columns
+    assert isinstance(age, Number)
+    assert (age.low, age.high, age.missing) == (18, 95, "centre")
+    assert (age.centre, age.scale) == (round(np.mean(table["age"]), 1), round(np.std(table["age"]), 1))
+    assert isinstance(weight, Number)
+    assert (weight.low, weight.high, weight.missing) == (60, 91, "indicator")
+    assert ward == Category("ward", ("A", "B", "C"))
+    assert found.schema.target == DIED
+    assert found.rows == 400
+    notes = "\n".join(found.notes)
+    for wanted in (
+        "'id' was left out: 400 different texts in 400 rows, like a name",
+        "'admitted' was left out: it holds dates or times",
+        "'country' was left out: it is 'NL' in all rows",
+        "'zero' was left out: it is 0 in all rows",
+        "'empty' was left out: it holds no value",
+        "'ward' has 4 values: the 3 most frequent ones became features",
+    ):
+        assert wanted in notes
+    assert len(found.notes) == 6
+    path = tmp_path / "t.csv"
+    frame = pd.DataFrame(table)
+    frame.to_csv(path, index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(arrays, "BATCH_ROWS", 7)
+    for source in (path, tmp_path / "t.parquet", frame):
+        assert infer_schema(source, "died", ignore=["days"], max_categories=3) == found
+    assert encode(found.schema, path).counts.clipped == {"age": 0, "weight": 0}
+
+
+def test_scale_of_a_number_to_predict_is_that_around_the_line() -> None:
+    table = sample()
+    found = infer_schema(table, "days", ignore=["died"])
+    target = found.schema.target
+    assert isinstance(target, NumberTarget)
+    features = encode(found.schema, table).x.astype(float)
+    fitted = features @ np.linalg.lstsq(features, table["days"], rcond=None)[0]
+    assert target.scale == pytest.approx(np.std(table["days"] - fitted), rel=5e-3)
+    assert target.scale < 0.3 * np.std(table["days"])
+    assert target.centre == pytest.approx(np.mean(table["days"]), abs=0.01)
+    exact = infer_schema({"x": [1.0, 2, 3, 4], "y": [2.0, 4, 6, 8]}, "y").schema.target
+    assert isinstance(exact, NumberTarget)
+    assert exact.scale > 0
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([0, 1, 1], ("0", "1")),
+        ([1.0, -1.0, 1.0], ("-1", "1")),
+        ([True, False, True], ("false", "true")),
+        (["yes", "no", "no"], ("no", "yes")),
+        (["Y", "N", "N"], ("N", "Y")),
+        (["absent", "Present", "absent"], ("absent", "Present")),
+        ([">50K", "<=50K", ">50K"], ("<=50K", ">50K")),
+        (["b", "a", None], ("a", "b")),
+        ([2, 1, 2], ("1", "2")),
+    ],
+)
+def test_two_values_make_a_class_whose_second_one_is_positive(values: list[Any], wanted: tuple[str, str]) -> None:
+    assert infer_schema({"x": [1, 2, 3], "y": values}, "y").schema.target == BinaryTarget("y", wanted)
+
+
+def test_text_late_in_a_table_makes_it_a_category(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 64)
+    path = tmp_path / "t.csv"
+    path.write_text("x,z,y\n" + "".join(f"{row % 7},{row},{row % 2}\n" for row in range(300)) + "high,1,1\n")
+    found = infer_schema(path, "y")
+    assert found.schema.columns[0] == Category("x", ("0", "1", "2", "3", "4", "5", "6", "high"))
+    assert isinstance(found.schema.columns[1], Number)
+    assert found.notes == (
+        "Column 'x' became a category although most of its values are numbers: it holds 'high' too.",
+    )
+
+
+def test_the_value_other_is_counted_as_other() -> None:
+    found = infer_schema({"x": ["other", "a", "b"], "y": [0, 1, 0]}, "y")
+    assert found.schema.columns == (Category("x", ("a", "b")),)
+    encoded = encode(found.schema, {"x": ["other"], "y": [0]})
+    assert encoded.x.tolist() == [[1, 0, 0, 1]]
+    assert encoded.counts.unknown == {"x": 0}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (17, 90, (17, 90)),
+        (0.1234, 0.3, (0.12, 0.3)),
+        (-1234, 98765, (-2000, 99000)),
+        (0.1, 0.7, (0.1, 0.7)),
+        (1.1e-9, 3.33e-8, (1e-9, 3.4e-8)),
+        (1_000_001, 1_000_009, (1_000_001, 1_000_009)),
+        (-5e15, 7.77e20, (-1e19, 7.8e20)),
+    ],
+)
+def test_bounds_are_rounded_outwards(low: float, high: float, wanted: tuple[float, float]) -> None:
+    (column,) = infer_schema({"x": [low, high, high], "y": [0, 1, 0]}, "y").schema.columns
+    assert isinstance(column, Number)
+    assert (column.low, column.high) == wanted
+    assert column.low <= low < high <= column.high
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"x": [1, 2], "y": ["a", "a"]}, "Expected two classes or different numbers in column 'y' .* got only 'a'"),
+        ({"x": [1, 2], "y": [3, 3]}, "got only '3'. Take a table with both"),
+        ({"x": [1, 2, 3], "y": ["a", "b", "c"]}, "Expected two classes or numbers .* got 3 texts: 'a', 'b', 'c'"),
+        ({"x": [1, 2], "y": [None, None]}, "Expected values in column 'y' of the dictionary, the target, got none"),
+        ({"x": [1, 1], "y": [0, 1]}, "Expected a column of the dictionary to predict 'y' from, got none. Column 'x'"),
+        ({"x": [1, np.inf], "y": [0, 1]}, "Expected a finite number in row 2 of column 'x' of the dictionary, got inf"),
+        ({"x": [1, 2]}, "Expected column 'y' in the dictionary, got x"),
+        ({"x": [], "y": []}, "Expected rows in the dictionary, got only a header with 2 columns"),
+    ],
+)
+def test_tables_without_a_schema_are_refused(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        infer_schema(table, "y")
+
+
+def test_wrong_settings_of_infer_are_refused() -> None:
+    with pytest.raises(InputError, match="Expected column 'z' in the dictionary, got x, y"):
+        infer_schema({"x": [1], "y": [1]}, "y", ignore=["z"])
+    with pytest.raises(InputError, match="Expected the target not to be ignored, got 'y' as both"):
+        infer_schema({"x": [1], "y": [1]}, "y", ignore=["y"])
+    with pytest.raises(InputError, match="max_categories to be a whole number of at least 1, got 0"):
+        infer_schema({"x": [1], "y": [1]}, "y", max_categories=0)
+
+
+def test_rows_without_a_target_are_noted_and_not_used() -> None:
+    table = sample()
+    days = table["days"].copy()
+    found = infer_schema(table | {"days": [None, *days[1:]]}, "days", ignore=["died"])
+    assert "The target 'days' is missing in 1 rows: leave them out before learning." in found.notes
+    assert isinstance(found.schema.target, NumberTarget)
+    assert 0.4 < found.schema.target.scale < 0.6
+
+
+# The commands.
+
+
+def schema_command(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["schema", *arguments])
+
+
+def test_commands_make_and_check_a_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame(sample())
+    frame.to_csv(tmp_path / "sample.csv", index=False)
+    options = ("infer", "sample.csv", "--target", "died", "--out", "schema.toml", "--ignore", "days")
+    made = schema_command(*options)
+    assert made.exit_code == 0, made.output
+    warning = (
+        "Bounds, scales and categories were read from sample.csv: make sure that it is public or a sample that may be"
+    )
+    assert made.stderr.count(warning) == 1
+    schema = Schema.load(tmp_path / "schema.toml")
+    assert schema.digest in made.stdout
+    assert "fedvi schema check schema.toml TABLE" in made.stdout
+    again = schema_command(*options)
+    assert "Expected a new file, got schema.toml, which exists. Use --force" in str(again.exception)
+    forced = schema_command(*options, "--force", "--json")
+    assert json.loads(forced.stdout)["features"] == list(schema.features)
+
+    frame.loc[3, "age"], frame.loc[4, "ward"] = 130, "Z"
+    frame.to_csv(tmp_path / "clinic.csv", index=False)
+    checked = schema_command("check", "schema.toml", "clinic.csv", "--site-column", "ward", "--json")
+    counts = json.loads(checked.stdout)
+    assert (counts["rows"], counts["digest"]) == (400, schema.digest)
+    assert (counts["clipped"], counts["unknown"]) == ({"age": 1, "weight": 0}, {"ward": 1})
+    assert counts["sites"] == frame["ward"].value_counts().to_dict()
+    assert counts["classes"] == frame["died"].value_counts().to_dict()
+    shown = schema_command("check", "schema.toml", "clinic.csv")
+    assert f"The table fits schema {schema.digest}" in shown.stdout
+
+    frame.loc[7, "died"] = "perhaps"
+    frame.to_csv(tmp_path / "clinic.csv", index=False)
+    command = [
+        sys.executable,
+        "-c",
+        "from fedvi.cli import main; main()",
+        "schema",
+        "check",
+        "schema.toml",
+        "clinic.csv",
+    ]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(
+        "Error: Expected 'no' or 'yes' in row 8 of column 'died' of clinic.csv, the target"
+    )
+    assert refused.stderr.count("\n") == 1

@@ -1,0 +1,581 @@
+"""The durable site: it pays before it computes, sends the same bytes until they are acknowledged, and decides alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import crashing_federation
+from fedvi.errors import InputError, LedgerInUse, NotReached, SiteRefused
+from fedvi.families import Gaussian
+from fedvi.federation import site as clients
+from fedvi.federation import wire
+from fedvi.federation.coordinator import Coordinator
+from fedvi.federation.site import Site, want
+from fedvi.federation.wire import Answer, Request
+from fedvi.federation.work import work
+from fedvi.inference import PrivateClient
+from fedvi.models.quadratic import QuadraticPart
+from fedvi.numerics import Bounds, double_precision, on_row_grid, row_lengths, widen
+from fedvi.privacy import Budget
+from fedvi.privacy.clipping import clipped_sums, in_units
+from fedvi.privacy.ledger import ledger as ledgers
+from small_federation import coordinator, project, rows_of, site
+from victims import Victims
+
+PROJECT = project(("north",), 4)
+PRIOR = PROJECT.recipe.prior
+
+
+def read(data: bytes | None) -> Request:
+    assert data is not None
+    return wire.decode(data, Request, 1 << 20)
+
+
+def charges(folder: Path, name: str = "north") -> int:
+    """Return what the ledger on disk has paid for, also while the site works."""
+    return sum(ledgers.read(folder / f"{name}.ledger").charged.values())
+
+
+def saved(folder: Path, name: str = "north") -> dict[str, Any]:
+    connection = sqlite3.connect(folder / f"{name}.db")
+    connection.row_factory = sqlite3.Row
+    row = dict(connection.execute("SELECT * FROM site").fetchone())
+    connection.close()
+    return row
+
+
+def told(applied: int, q: Any = PRIOR, **changes: Any) -> bytes:
+    """Return the answer of a coordinator that says whatever it likes."""
+    arrays = q if isinstance(q, dict) else wire.arrays_of(q)
+    honest = Answer(PROJECT.digest, wire.POSTERIOR, applied, applied, arrays=arrays)
+    return wire.encode(dataclasses.replace(honest, **changes))
+
+
+def refusal(applied: int, error: str = "ImproperRelease") -> bytes:
+    return told(applied, {}, kind=wire.REFUSED, error=error, reason="because")
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path, PROJECT) as opened:
+        yield opened
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Coordinator]:
+    with coordinator(tmp_path, PROJECT) as opened:
+        yield opened
+
+
+def exchange(client: Site, server: Coordinator, times: int = 1, name: str = "north") -> None:
+    for _ in range(times):
+        data = client.request()
+        assert data is not None
+        client.receive(server.handle(name, data))
+
+
+def test_a_site_works_to_the_end(client: Site, server: Coordinator, tmp_path: Path) -> None:
+    work(client, lambda data: server.handle("north", data), sleep=lambda _: None)
+    assert server.over
+    (row,) = server.sites()
+    assert (row["updates"], row["sequence"], row["state"]) == (4, 5, wire.FINISHED)
+    assert charges(tmp_path) == 5
+    book = ledgers.read(tmp_path / "north.ledger")
+    assert row["epsilon"] == pytest.approx(book.spent.epsilon)
+    assert row["epsilon"] <= row["epsilon_max"] == 1.0
+    assert client.request() is None
+
+
+FAULTS = [
+    "deliver",
+    "drop request",
+    "drop answer",
+    "duplicate",
+    "garbage answer",
+    "fault",
+    "site again",
+    "server again",
+]
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.sampled_from(FAULTS), min_size=8, max_size=30))
+def test_whatever_gets_lost_on_the_way_each_release_is_paid_once_and_applied_once(
+    tmp_path_factory: pytest.TempPathFactory, faults: list[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("FEDVI_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+        folder = tmp_path_factory.mktemp("site")
+        client, server = site(folder, PROJECT), coordinator(folder, PROJECT)
+        sent: dict[int, bytes] = {}
+        for fault in [*faults, *["deliver"] * 20]:
+            data = client.request()
+            if data is None:
+                break
+            request = read(data)
+            if request.kind != wire.POLL:
+                assert sent.setdefault(request.sequence, data) == data  # the same bytes, always
+            assert charges(folder) == len(sent)  # paid for before it is sent, and never again
+            match fault:
+                case "drop request":
+                    pass
+                case "drop answer":
+                    server.handle("north", data)
+                case "duplicate":
+                    got = [server.handle("north", data) for _ in range(3)]
+                    for each in got:
+                        client.receive(each)
+                case "garbage answer":
+                    with pytest.raises(NotReached):
+                        client.receive(server.handle("north", data)[:-1])
+                case "fault":
+                    with pytest.raises(NotReached):
+                        client.receive(refusal(0, "OperationalError"))
+                case "site again":
+                    client.close()
+                    client = site(folder, PROJECT)
+                case "server again":
+                    server.close()
+                    server = coordinator(folder, PROJECT)
+                case _:
+                    client.receive(server.handle("north", data))
+        assert client.request() is None
+        assert charges(folder) == len(sent) == 5
+        (row,) = server.sites()
+        assert (row["sequence"], row["updates"], row["refused"]) == (5, 4, 0)
+        assert server.verify() < 1e-6
+        client.close()
+        server.close()
+
+
+def test_a_site_killed_at_any_instant_loses_nothing_and_overspends_nothing(tmp_path: Path) -> None:
+    chosen, rng = crashing_federation.PROJECT, random.Random(1)
+    victims = Victims(tmp_path / "cache", crashing_federation.__file__, "site")
+    digests: dict[int, str] = {}
+    lives = kills = 0
+    try:
+        for lives in range(1, 21):
+            before = saved(tmp_path)["pending"] if lives > 1 else None
+            said, end = victims.run(f"{tmp_path} 0", 1 + rng.randrange(9), rng.expovariate(1 / 0.01))
+            assert end in ("killed", "ended 0")
+            kills += end == "killed"
+            sent = [line.split() for line in said if line.startswith("sent") and wire.POLL not in line]
+            if before is not None:
+                assert sent[0][3] == wire.digest(before)  # what was pending goes first, byte by byte the same
+            for _, _, number, digest in sent:
+                assert digests.setdefault(int(number), digest) == digest
+            row, book = saved(tmp_path), ledgers.read(tmp_path / "north.ledger")
+            paid = sum(book.charged.values())
+            assert len(digests) <= row["releases"] <= paid <= row["releases"] + kills
+            assert all(paid <= book.planned[event] for event, paid in book.charged.items())
+            assert book.spent.epsilon <= crashing_federation.EPSILON
+            with Coordinator.open(tmp_path / "coordinator.db") as server:
+                assert server.verify() < 1e-6
+                applied = server.sites()[0]["sequence"]
+                assert row["releases"] - (row["pending"] is not None) <= applied <= row["releases"]
+            if end == "ended 0":
+                break
+    finally:
+        victims.stop()
+    print(f"{kills} kills, {applied} releases applied, {paid} paid for")
+    assert applied > kills / 2 > 5
+    assert chosen.digest == row["federation"]
+
+
+def test_a_site_killed_while_it_joins_joins_when_it_is_started_again(tmp_path: Path) -> None:
+    """Ledger, witness and file of a site come into being one after another; a kill between them does no harm."""
+    rng, victims = random.Random(2), Victims(tmp_path / "cache", crashing_federation.__file__, "site")
+    kills = 0
+    try:
+        for number, name in enumerate(crashing_federation.PROJECT.sites[:2]):
+            folder = tmp_path / name
+            folder.mkdir()
+            for _ in range(4):
+                said, end = victims.run(f"{folder} {number}", -1, rng.uniform(0, 1.5))
+                assert end == "killed", (said, end)
+                kills += not said
+            said, end = victims.run(f"{folder} {number}", 6, 0.0)
+            assert end == "killed"
+            assert len(said) >= 6
+            assert not ledgers.read(folder / f"{name}.ledger").words
+            assert len(list(folder.glob(f"{name}.db"))) == 1
+    finally:
+        victims.stop()
+    print(f"{kills} of 8 killed before they had said a word")
+
+
+def test_a_refused_release_is_rolled_back_and_the_next_one_accepted(
+    client: Site, server: Coordinator, tmp_path: Path
+) -> None:
+    exchange(client, server, 2)  # a question and a release
+    before = saved(tmp_path)["state"]
+    first = client.request()
+    assert read(first).sequence == 2
+    client.receive(refusal(1))
+    row = saved(tmp_path)
+    assert (row["pending"], row["releases"], row["note"]) == (None, 1, "because")
+    assert row["state"] == before
+    exchange(client, server)  # asks for q
+    second = client.request()
+    assert read(second).sequence == 2
+    assert second != first  # made anew, with new noise, and paid for again
+    assert charges(tmp_path) == 3
+    assert second is not None
+    client.receive(server.handle("north", second))
+    assert server.sites()[0]["sequence"] == 2
+    assert server.verify() < 1e-6
+
+
+def test_three_refusals_in_a_row_stop_a_site(client: Site, tmp_path: Path) -> None:
+    for refused in range(1, 4):
+        assert read(client.request()).kind == wire.POLL
+        client.receive(told(0))
+        assert read(client.request()).sequence == 1
+        assert charges(tmp_path) == refused
+        if refused < 3:
+            client.receive(refusal(0))
+    with pytest.raises(SiteRefused, match="because"):
+        client.receive(refusal(0))
+    assert saved(tmp_path)["releases"] == 0
+
+
+def test_what_the_coordinator_cannot_help_does_not_count_as_a_refusal(client: Site) -> None:
+    client.request()
+    client.receive(told(0))
+    client.request()
+    for _ in range(5):
+        with pytest.raises(NotReached):
+            client.receive(refusal(0, "OperationalError"))
+    client.receive(refusal(0))  # the first that counts
+
+
+NAN = Gaussian(jnp.full(3, jnp.nan), jnp.ones(3))
+IMPROPER = Gaussian(jnp.zeros(3), jnp.array([1.0, -1.0, 1.0]))
+WRONG: dict[str, Callable[[int], bytes]] = {
+    "fewer releases": lambda made: told(made - 1 if made else 1),
+    "more releases": lambda made: told(made + 1),
+    "NaN": lambda made: told(made, NAN),
+    "infinite": lambda made: told(made, Gaussian(jnp.zeros(3), jnp.full(3, jnp.inf))),
+    "improper": lambda made: told(made, IMPROPER),
+    "no variance": lambda made: told(made, Gaussian(jnp.zeros(3), jnp.full(3, 1e-45))),
+    "a mean beyond sense": lambda made: told(made, Gaussian(jnp.array([0.0, -2e6, 0.0]), jnp.ones(3))),
+    "a variance beyond sense": lambda made: told(made, Gaussian(jnp.zeros(3), jnp.full(3, 1e-13))),
+    "no mean": lambda made: told(made, Gaussian(jnp.full(3, 3e38), jnp.full(3, 1e-3))),
+    "wrong shape": lambda made: told(made, Gaussian.standard(4)),
+    "wrong type": lambda made: told(made, {"0": np.zeros(3), "1": np.ones(3)}),
+    "nothing": lambda made: told(made, {}),
+    "other federation": lambda made: told(made, federation="0" * 64),
+    "refusal of another federation": lambda made: told(made, {}, kind=wire.REFUSED, federation="0" * 64),
+    "out of sequence": lambda made: refusal(made, "OutOfSequence"),
+    "other schema": lambda made: refusal(made, "OtherSchema"),
+    "unknown": lambda made: refusal(made, "UnknownClient"),
+    "harmless, of another release": lambda made: refusal(made + 5),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("made", [0, 1], ids=["at the first question", "at a release"])
+def test_a_coordinator_that_cannot_be_right_gets_nothing_more(
+    wrong: str, made: int, client: Site, tmp_path: Path
+) -> None:
+    data = client.request()
+    if made:
+        client.receive(told(0))
+        data = client.request()
+    assert read(data).sequence == made
+    paid, bad = charges(tmp_path), WRONG[wrong](made)
+    for _ in range(3):
+        with pytest.raises(SiteRefused):
+            client.receive(bad)
+        assert client.request() == data or not made
+        assert charges(tmp_path) == paid == made
+    client.close()
+    with site(tmp_path, PROJECT) as again:
+        if made:
+            assert again.request() == data
+        assert charges(tmp_path) == paid
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"", b"\0" * 1000, b"fedvi\x01", bytes(10_000_000), wire.encode(Answer("x", wire.POSTERIOR, 0, 0))[:-1]],
+    ids=["nothing", "zeros", "magic", "10 MB", "cut"],
+)
+def test_after_an_answer_that_is_none_the_same_bytes_are_sent_again(
+    garbage: bytes, client: Site, server: Coordinator, tmp_path: Path
+) -> None:
+    exchange(client, server)
+    data = client.request()
+    for _ in range(5):
+        with pytest.raises(NotReached):
+            client.receive(garbage)
+        assert client.request() == data
+    assert charges(tmp_path) == 1
+    exchange(client, server)
+    assert server.version == 1
+
+
+arrays = st.one_of(
+    st.just(wire.arrays_of(PRIOR)),
+    st.just(wire.arrays_of(PRIOR)),
+    st.tuples(
+        st.lists(st.floats(width=32), min_size=3, max_size=3), st.lists(st.floats(width=32), min_size=3, max_size=3)
+    ).map(lambda pair: {str(n): np.asarray(part, np.float32) for n, part in enumerate(pair)}),
+    st.just({}),
+)
+lies = st.tuples(
+    st.sampled_from([wire.POSTERIOR, wire.POSTERIOR, wire.POSTERIOR, wire.REFUSED]),
+    st.sampled_from([0, 0, 0, 0, -1, 1, 1000]),  # beside the truth
+    st.integers(0, 2**31 - 1),
+    st.sampled_from(["", "", "", "the end"]),
+    st.sampled_from(["ImproperRelease", "NonFiniteRelease", "AbsurdRelease", "OutOfSequence", "FedviError", "", "x"]),
+    arrays,
+    st.booleans(),
+)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(lies, min_size=10, max_size=40))
+def test_whatever_a_coordinator_answers_the_site_spends_no_more_than_it_planned(
+    tmp_path_factory: pytest.TempPathFactory, answers: list[Any]
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("FEDVI_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+        folder = tmp_path_factory.mktemp("site")
+        client = site(folder, PROJECT)
+        seen: set[bytes] = set()
+        for kind, off, version, stop, error, q, restart in answers:
+            data = client.request()
+            if data is None:
+                break
+            if (request := read(data)).kind != wire.POLL:
+                seen.add(data)
+            applied = max(request.sequence + off - (kind == wire.REFUSED and error in clients.HARMLESS), 0)
+            lie = told(applied, q, kind=kind, version=version, stop=stop, error=error)
+            try:
+                client.receive(lie)
+            except (NotReached, SiteRefused):
+                if restart:  # a supervisor that does not know better
+                    client.close()
+                    client = site(folder, PROJECT)
+            book = ledgers.read(folder / "north.ledger")
+            assert len(seen) <= sum(book.charged.values())
+            assert all(times <= book.planned[event] for event, times in book.charged.items())
+            assert book.spent.epsilon <= 1.0
+        client.close()
+
+
+def test_a_paused_site_releases_nothing_also_when_the_federation_ends(
+    client: Site, server: Coordinator, tmp_path: Path
+) -> None:
+    exchange(client, server, 2)
+    want(tmp_path / "north.db", wire.PAUSED)
+    for _ in range(3):
+        request = read(client.request())
+        assert (request.kind, request.state) == (wire.POLL, wire.PAUSED)
+        exchange(client, server)
+        assert client.waiting
+    assert server.sites()[0]["state"] == wire.PAUSED
+    server.end("enough")
+    exchange(client, server, 3)
+    assert charges(tmp_path) == 1
+    want(tmp_path / "north.db", wire.WORKING)
+    request = read(client.request())
+    assert (request.kind, request.state, request.sequence) == (wire.WIDTH, wire.FINISHED, 2)
+    exchange(client, server)
+    assert server.over
+    assert client.request() is None
+    assert charges(tmp_path) == 2
+
+
+def test_a_paused_site_goes_on_where_it_was(client: Site, server: Coordinator, tmp_path: Path) -> None:
+    exchange(client, server, 2)
+    want(tmp_path / "north.db", wire.PAUSED)
+    exchange(client, server)
+    client.close()
+    want(tmp_path / "north.db", wire.WORKING)
+    with site(tmp_path, PROJECT) as again:
+        exchange(again, server, 2)
+        assert server.sites()[0]["sequence"] == 2
+    assert server.refusals() == []
+
+
+def test_a_site_leaves_and_comes_back(tmp_path: Path) -> None:
+    chosen = project(("north", "south"), 4)
+    with coordinator(tmp_path, chosen) as server, site(tmp_path, chosen, 1) as south:
+        exchange(south, server, 2, "south")
+        want(tmp_path / "south.db", wire.LEFT)
+        assert read(south.request()).state == wire.LEFT
+        exchange(south, server, 1, "south")
+        assert server.finished("south")
+        assert south.request() is None
+        want(tmp_path / "south.db", wire.WORKING)
+        exchange(south, server, 1, "south")
+        assert not server.finished("south")
+        assert server.sites()[1]["sequence"] == 2
+        assert charges(tmp_path, "south") == 2
+    with pytest.raises(InputError, match="wanted"):
+        want(tmp_path / "south.db", "spent")
+
+
+def test_a_release_on_its_way_is_sent_before_a_site_leaves(client: Site, server: Coordinator, tmp_path: Path) -> None:
+    exchange(client, server)
+    data = client.request()
+    want(tmp_path / "north.db", wire.LEFT)
+    assert client.request() == data
+    exchange(client, server)
+    assert read(client.request()).state == wire.LEFT
+
+
+def test_a_file_goes_with_its_ledger_and_its_federation_only(client: Site, tmp_path: Path) -> None:
+    client.close()
+    path, ledger = tmp_path / "north.db", tmp_path / "north.ledger"
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="goes with another ledger"):
+        Site.open(path, PROJECT, rows_of(5), Budget(1.0), tmp_path / "other.ledger")
+    other = dataclasses.replace(PROJECT, identity="another")
+    with pytest.raises(InputError, match="another federation"):
+        Site.open(path, other, rows_of(0), Budget(1.0), ledger)
+    assert path.read_bytes() == before
+    with site(tmp_path, PROJECT) as again:  # nothing was locked or changed for good
+        assert again.request() is not None
+
+
+def test_two_processes_cannot_work_for_one_site(client: Site, tmp_path: Path) -> None:
+    with pytest.raises(LedgerInUse):
+        site(tmp_path, PROJECT)
+    assert client.request() is not None
+
+
+def test_a_site_that_starts_while_another_ends_goes_on_from_where_that_one_was(
+    client: Site, server: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other makes a release after the new one has looked at the file, and before it holds the ledger."""
+    exchange(client, server, 2)
+    last = b""
+
+    def late(*args: Any, **kwargs: Any) -> PrivateClient:
+        nonlocal last
+        last = client.request() or b""
+        client.close()
+        return PrivateClient.open(*args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedvi.federation.site.PrivateClient", type("Late", (), {"open": staticmethod(late)}))
+        again = site(tmp_path, PROJECT)
+    with again:
+        assert again.request() == last
+        exchange(again, server, 2)
+        assert server.sites()[0]["sequence"] == 3
+        assert charges(tmp_path) == 3
+
+
+def test_killed_after_the_width_was_paid_for_a_site_finishes_without_it(
+    client: Site, server: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange(client, server, 2)
+    server.end("enough")
+    exchange(client, server)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Site, "_set", killed)
+        with pytest.raises(KeyboardInterrupt):
+            client.request()
+    client.close()
+    paid = charges(tmp_path)
+    with site(tmp_path, PROJECT) as again:
+        work(again, lambda data: server.handle("north", data), sleep=lambda _: None)
+    assert charges(tmp_path) == paid == 3
+    assert server.over
+    assert server.sites()[0]["width"] is None
+    assert server.refusals() == []
+
+
+def test_a_full_disk_at_a_site_costs_one_update_and_the_next_has_the_same_number(
+    client: Site, server: Coordinator, tmp_path: Path
+) -> None:
+    exchange(client, server)
+    client._set(note="x" * 2000)  # so that a release needs one page more
+    client._set(federation=PROJECT.digest + " " * 1500)
+    (pages,) = client._database.execute("PRAGMA page_count")[0]
+    client._database.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        client.request()
+    assert charges(tmp_path) == 1
+    assert saved(tmp_path)["pending"] is None
+    client._database.execute("PRAGMA max_page_count = 1000000")
+    exchange(client, server)
+    assert server.sites()[0]["sequence"] == 1
+    assert charges(tmp_path) == 2
+    while not server.over:
+        exchange(client, server)
+    assert server.sites()[0]["updates"] == 3  # of four that the budget pays for
+    assert charges(tmp_path) == 5
+
+
+def test_a_site_that_has_spent_its_budget_waits_for_the_end(tmp_path: Path) -> None:
+    chosen, folder = project(("north", "south"), 2), tmp_path
+    with coordinator(folder, chosen) as server, site(folder, chosen) as north:
+        exchange(north, server, 4)
+        assert server.sites()[0]["state"] == wire.SPENT
+        waiting = [north.waiting]
+        assert read(north.request()).kind == wire.POLL
+        assert charges(folder) == 2
+        server.end("enough")
+        exchange(north, server)
+        waiting.append(north.waiting)
+        assert waiting == [True, False]
+        assert read(north.request()).kind == wire.WIDTH
+
+
+extreme = st.sampled_from([0.0, 1e-30, -1e-3, 1.0, -50.0, 1e4, -1e10, 1e19, 3e37, -3e38])
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(extreme, min_size=3, max_size=3),
+    st.lists(st.sampled_from([1e-37, 1e-20, 1e-5, 1.0, 1e5, 1e20, 3e38]), min_size=3, max_size=3),
+    st.integers(0, 199),
+)
+def test_one_row_moves_the_private_sums_by_no_more_than_the_clip_norm_whatever_posterior_is_sent(
+    natural_mean: list[float], precision: list[float], row: int
+) -> None:
+    q = Gaussian(jnp.asarray(natural_mean, jnp.float32), jnp.asarray(precision, jnp.float32))
+    if not bool(q.is_proper()):
+        return  # refused by `receive`, as are some of the others
+    recipe, (x, y) = PROJECT.recipe, rows_of(0)
+    bound = PROJECT.schema.feature_bound
+    x, _ = on_row_grid(x, bound)
+    solver: Any = recipe.algorithm.solver
+    part = QuadraticPart(recipe.model, solver.share, solver.weight)  # type: ignore[arg-type]
+    clip = float(solver.mechanism.clip_norm)
+    noise = jnp.zeros(recipe.model.noise_shape(3), jnp.float32)
+    rows = jnp.asarray(x), jnp.asarray(y), jnp.asarray(row_lengths(x))
+
+    def sums(counted: np.ndarray) -> np.ndarray:
+        with double_precision():
+            bounds = Bounds(widen(clip), widen(bound), len(x))
+            vectors = part.row_vectors(q.coordinates(), noise, jnp.asarray(bound, jnp.float32))(*rows)
+            total = in_units(clipped_sums(vectors, widen(counted), bounds), vectors, bounds)
+            return np.concatenate([np.asarray(total.slope), np.asarray(total.curvature)])
+
+    everybody = np.ones(len(x))
+    but_one, alone = (everybody - (np.arange(len(x)) == row), 1.0 * (np.arange(len(x)) == row))
+    flat = np.array([sums(everybody), sums(but_one), sums(alone)])
+    assert np.isfinite(flat).all()
+    assert np.linalg.norm(flat[0] - flat[1]) <= clip
+    np.testing.assert_allclose(flat[0] - flat[1], flat[2], rtol=0, atol=1e-12 * len(x) * clip)  # its own numbers alone

@@ -1,0 +1,532 @@
+"""Tables of all kinds become the same arrays; what cannot be read is refused in one line that names the place."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedvi.errors import InputError
+from fedvi.tables import (
+    BinaryTarget,
+    Category,
+    Encoded,
+    Number,
+    NumberTarget,
+    Schema,
+    arrays,
+    csv_tables,
+    open_table,
+    reader,
+)
+from fedvi.tables import (
+    encode as encoding,
+)
+from fedvi.tables import (
+    read as tables,
+)
+from fedvi.tables.encode import Counts, encode, encode_chunks
+from fedvi.tables.reader import NUMBER, TEXT
+
+SCHEMA = Schema(
+    (
+        Number("age", 0, 100, 50, 20, missing="indicator"),
+        Category("sex", ("F", "M")),
+        Category("code", ("0", "1"), unknown="error"),
+        Category("flag", ("false", "true"), unknown="error", missing="error"),
+        Number("dose", -1, 1, 0.25, 0.5),
+    ),
+    BinaryTarget("died", ("no", "yes")),
+)
+COLUMNS: dict[str, list[Any]] = {
+    "site": [1, 2, 1, 2, 10],
+    "age": [10, None, 200, 5.5, 50],
+    "sex": ["F", " M ", None, "X", "M"],
+    "code": [0, 1.0, None, 1, 0],
+    "flag": [True, False, True, True, False],
+    "died": ["no", "yes", "yes", "no ", "no"],
+    "dose": [0, 1, -3, 0.25, None],
+    "unused": ["a", "b", "c", "d", "e"],
+}
+CSV = "age,sex,died\n" + "".join(f"{20 + row},{'FM'[row % 2]},{('no', 'yes')[row % 3 == 0]}\n" for row in range(30))
+SMALL = Schema((Number("age", 0, 100, 50, 20), Category("sex", ("F", "M"))), BinaryTarget("died", ("no", "yes")))
+
+
+def same(one: Encoded, two: Encoded) -> bool:
+    assert (one.y is None) == (two.y is None)
+    assert (one.sites is None) == (two.sites is None)
+    return (
+        np.array_equal(one.x, two.x)
+        and (one.y is None or two.y is None or np.array_equal(one.y, two.y))
+        and (one.sites is None or two.sites is None or one.sites.tolist() == two.sites.tolist())
+        and one.counts == two.counts
+    )
+
+
+def joined(parts: list[Encoded]) -> Encoded:
+    return Encoded(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.y for part in parts if part.y is not None]),
+        np.concatenate([part.sites for part in parts if part.sites is not None]),
+        sum((part.counts for part in parts), Counts()),
+    )
+
+
+def by_hand(schema: Schema, rows: list[dict[str, str]]) -> tuple[np.ndarray, np.ndarray]:
+    """Encode rows of text by a plain loop: another way to the same numbers."""
+    x = []
+    for row in rows:
+        line = [1.0] if schema.intercept else []
+        for column in schema.columns:
+            text = row[column.name].strip()
+            gap = text in ("", "NA", "?", "nan")
+            if isinstance(column, Number):
+                value = 0.0 if gap else (min(max(float(text), column.low), column.high) - column.centre) / column.scale
+                line += [value, float(gap)] if column.missing == "indicator" else [value]
+            else:
+                line += [float(text == value) for value in column.values]
+                line += [float(text not in column.values)] if column.has_other else []
+        x.append(line)
+    target = schema.target
+    assert isinstance(target, BinaryTarget)
+    return np.array(x, np.float32), np.array(
+        [2.0 * target.values.index(row[target.name]) - 1 for row in rows], np.float32
+    )
+
+
+# One table, many forms.
+
+
+def forms(directory: Path) -> dict[str, Any]:
+    frame = pd.DataFrame(COLUMNS)
+    other = pl.from_pandas(frame)
+    text = frame.to_csv(index=False)
+    for name, content in {
+        "t.csv": text.encode(),
+        "T.CSV": text.encode(),
+        "dos.csv": text.replace("\n", "\r\n").encode(),
+        "bom.csv": b"\xef\xbb\xbf" + text.encode(),
+        "t.csv.gz": gzip.compress(text.encode(), mtime=0),
+        "semicolon.csv": frame.to_csv(index=False, sep=";").encode(),
+        "pipe.csv": frame.to_csv(index=False, sep="|").encode(),
+        "t.tsv": frame.to_csv(index=False, sep="\t").encode(),
+        "quoted.csv": frame.to_csv(index=False, quoting=csv.QUOTE_ALL).encode(),
+        "blanks.csv": text.replace(",", ", ").encode(),
+        "open_end.csv": text.rstrip("\n").encode(),
+    }.items():
+        (directory / name).write_bytes(content)
+    frame.to_parquet(directory / "pandas.parquet")
+    other.write_parquet(directory / "polars.pq")
+    frame.to_feather(directory / "t.feather")
+    other.write_ipc(directory / "t.arrow")
+    other.write_ipc_stream(directory / "stream.arrow")
+    return {path.name: path for path in directory.iterdir()} | {
+        "pandas": frame,
+        "pandas, categorical": frame.astype({"sex": "category", "code": "category"}),
+        "pandas, nullable": frame.convert_dtypes(),
+        "pandas, text": frame.astype(str),
+        "polars": other,
+        "polars, categorical": other.with_columns(pl.col("sex").cast(pl.Categorical)),
+        "polars, decimal": other.with_columns(pl.col("age").cast(pl.Decimal(10, 2))),
+        "polars, strings": other.with_columns(pl.col("age").cast(pl.String)),
+        "pyarrow": pa.Table.from_pandas(frame),
+        "pyarrow, stream": pa.Table.from_pandas(frame).to_reader(),
+        "dictionary": COLUMNS,
+        "dictionary of arrays": {name: np.array(values, object) for name, values in COLUMNS.items()},
+    }
+
+
+def test_all_forms_of_a_table_give_the_same_arrays(tmp_path: Path) -> None:
+    found = {name: encode(SCHEMA, source, site_column="site") for name, source in forms(tmp_path).items()}
+    wanted = found["dictionary"]
+    assert wanted.x[:, SCHEMA.features.index("age")].tolist() == [-2, 0, 2.5, np.float32(-2.225), 0]
+    assert wanted.x[:, SCHEMA.features.index("sex=other")].tolist() == [0, 0, 1, 1, 0]
+    assert wanted.y is not None
+    assert wanted.y.tolist() == [-1, 1, 1, -1, -1]
+    assert wanted.sites is not None
+    assert wanted.sites.tolist() == ["1", "2", "1", "2", "10"]
+    assert wanted.counts == Counts(
+        5,
+        {"age": 1, "dose": 1},
+        {"age": 1, "sex": 1, "code": 1, "flag": 0, "dose": 1, "died": 0},
+        {"sex": 1, "code": 0, "flag": 0},
+    )
+    assert [name for name in found if not same(found[name], wanted)] == []
+
+
+def test_other_encodings_of_text_are_read(tmp_path: Path) -> None:
+    for codec in ("latin-1", "utf-16", "utf-8"):
+        path = tmp_path / f"{codec}.csv"
+        path.write_text("größe,ort\n1,Zürich\n2,Genève\n", encoding=codec)
+        (batch,) = open_table(path, encoding=codec).batches({"ort": TEXT, "größe": NUMBER})
+        assert [batch.texts["ort"].values[code] for code in batch.texts["ort"].codes] == ["Zürich", "Genève"]
+        assert batch.numbers["größe"].tolist() == [1, 2]
+
+
+def test_a_reader_reads_files_and_frames_twice_and_streams_once(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    frame = pd.read_csv(tmp_path / "t.csv")
+    for source in (tmp_path / "t.csv", frame, pl.from_pandas(frame)):
+        reader = open_table(source)
+        assert same(encode(SMALL, reader), encode(SMALL, reader))
+    reader = open_table(pa.Table.from_pandas(frame).to_reader())
+    encode(SMALL, reader)
+    with pytest.raises(
+        InputError, match="can be read again, got the pyarrow RecordBatchReader: give a table or a file"
+    ):
+        encode(SMALL, reader)
+
+
+def test_numbers_that_only_python_understands_are_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a\n+1.5\n   NA   \n 2 \n1e3\n?\n-.5\n")
+    (batch,) = open_table(path).batches({"a": NUMBER})
+    np.testing.assert_array_equal(batch.numbers["a"], [1.5, np.nan, 2, 1000, np.nan, -0.5])
+
+
+def test_lines_within_quotation_marks_do_not_end_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"note": f'he said "{row}",\nthen left\n' * (row % 4), "n": str(row)} for row in range(200)]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, ["note", "n"])
+    writer.writeheader()
+    writer.writerows(rows)
+    (tmp_path / "t.csv").write_text(out.getvalue(), newline="")
+    for size in (16, 100, 1 << 20):
+        monkeypatch.setattr(csv_tables, "BLOCK_BYTES", size)
+        batches = list(open_table(tmp_path / "t.csv").batches({"n": NUMBER, "note": TEXT}))
+        assert np.concatenate([batch.numbers["n"] for batch in batches]).tolist() == list(range(200))
+        read = [
+            batch.texts["note"].values[code] if code >= 0 else ""
+            for batch in batches
+            for code in batch.texts["note"].codes
+        ]
+        assert read == [row["note"].replace("\r\n", "\n").strip() for row in rows]
+
+
+def test_a_quotation_mark_within_a_value_is_a_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 20)
+    monkeypatch.setattr(csv_tables, "LONGEST_LINE", 100)
+    path = tmp_path / "t.csv"
+    path.write_text("n,pipe\n" + "".join(f"{row},{row} {chr(34) if row == 7 else 'cm'}\n" for row in range(100)))
+    batches = list(open_table(path).batches({"n": NUMBER, "pipe": TEXT}))
+    assert np.concatenate([batch.numbers["n"] for batch in batches]).tolist() == list(range(100))
+    assert any('7 "' in batch.texts["pipe"].values for batch in batches)
+    path.write_text("n,pipe\n" + 200 * "1")
+    with pytest.raises(InputError, match=r"Expected lines of text in .*t.csv, got 1.. bytes without the end of one"):
+        list(open_table(path).batches({"n": NUMBER}))
+
+
+# The encoding.
+
+
+CELLS = {
+    "age": st.sampled_from(["", "NA", "?", "50", " 7.25", "-3", "1e3", "99.999"]),
+    "sex": st.sampled_from(["F", "M", " M", "x", "", "?"]),
+    "code": st.sampled_from(["0", "1", "NA"]),
+    "flag": st.sampled_from(["false", "true"]),
+    "dose": st.sampled_from(["0", "-1.5", "0.3", "nan"]),
+    "died": st.sampled_from(["no", "yes"]),
+    "site": st.sampled_from(["a", "bc"]),
+}
+
+
+@given(
+    st.lists(st.fixed_dictionaries(CELLS), min_size=1, max_size=19),
+    st.integers(1, 300),
+    st.integers(1, 6),
+    st.sampled_from([",", ";", "\t"]),
+)
+def test_encoding_in_chunks_equals_encoding_at_once_and_by_hand(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, str]], block: int, chunk: int, delimiter: str
+) -> None:
+    path = tmp_path_factory.mktemp("table") / "t.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, CELLS, delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+    whole = encode(SCHEMA, path, site_column="site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_tables, "BLOCK_BYTES", block)
+        patch.setattr(arrays, "BATCH_ROWS", 3)
+        patch.setattr(encoding, "CHUNK_BYTES", 4 * SCHEMA.dim * chunk)
+        parts = list(encode_chunks(SCHEMA, path, site_column="site"))
+        from_frame = list(
+            encode_chunks(SCHEMA, {name: [row[name] for row in rows] for name in CELLS}, site_column="site")
+        )
+        assert same(encode(SCHEMA, path, site_column="site"), whole)
+    assert max(len(part.x) for part in parts) <= chunk
+    assert same(joined(parts), whole)
+    assert same(joined(from_frame), whole)
+    with open(path, newline="") as file:
+        x, y = by_hand(SCHEMA, list(csv.DictReader(file, delimiter=delimiter)))
+    assert whole.x.dtype == np.float32
+    np.testing.assert_allclose(whole.x, x, rtol=1e-6)
+    np.testing.assert_array_equal(whole.y, y)
+
+
+def test_a_number_as_target_is_clipped_and_scaled() -> None:
+    schema = Schema((Number("x", 0, 1, 0, 1),), NumberTarget("y", 0, 10, 4, 2), intercept=False)
+    encoded = encode(schema, {"x": [0.5, 0.5], "y": [5, 99]})
+    assert encoded.y is not None
+    assert (encoded.x.tolist(), encoded.y.tolist()) == ([[0.5], [0.5]], [0.5, 3.0])
+    assert encoded.counts.clipped == {"x": 0, "y": 1}
+
+
+def test_tables_without_the_target_can_be_encoded_to_predict() -> None:
+    encoded = encode(SMALL, {"age": [30], "sex": ["F"]}, target=False)
+    assert encoded.y is None
+    assert encoded.x.tolist() == [[1, -1, 1, 0, 0]]
+
+
+def test_words_for_missing_are_values_if_the_schema_lists_them() -> None:
+    schema = Schema((Category("country", ("NA", "ZA")),), BinaryTarget("y", ("0", "1")))
+    encoded = encode(schema, {"country": ["NA", "ZA", "?", None], "y": [0, 1, 1, 0]})
+    assert encoded.x.argmax(axis=1).tolist() == [0, 0, 0, 0]  # the intercept
+    assert encoded.x[:, 1:].argmax(axis=1).tolist() == [0, 1, 2, 2]
+    assert encoded.counts.missing == {"country": 2, "y": 0}
+
+
+def test_counts_add_up() -> None:
+    one, two = Counts(2, {"a": 1}, {"a": 0, "b": 2}, {"b": 1}), Counts(3, {"a": 2}, {"b": 1, "c": 4}, {})
+    assert one + two == Counts(5, {"a": 3}, {"a": 0, "b": 3, "c": 4}, {"b": 1})
+
+
+def test_memory_does_not_grow_with_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(arrays, "BATCH_ROWS", 4000)
+    body = CSV.partition("\n")[2]
+    table = pa.table({"age": np.arange(4000) % 90, "sex": ["F", "M"] * 2000, "died": ["no", "yes"] * 2000})
+
+    def peak(times: int, suffix: str) -> int:
+        path = tmp_path / f"{times}{suffix}"
+        if suffix == ".csv":
+            path.write_text("age,sex,died\n" + body * (300 * times))
+        else:
+            with pq.ParquetWriter(path, table.schema) as writer:
+                for _ in range(times):
+                    writer.write_table(table)
+        most = 0
+        for _ in encode_chunks(SMALL, path):
+            most = max(most, pa.total_allocated_bytes())
+        return most
+
+    for suffix in (".csv", ".parquet"):
+        short, long = peak(10, suffix), peak(100, suffix)
+        assert 0 < long < 3 * short
+
+
+def test_leaving_a_stream_early_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 50)
+    (tmp_path / "t.csv").write_text(CSV)
+    stream = encode_chunks(SMALL, tmp_path / "t.csv")
+    next(iter(stream))
+    stream.close()  # type: ignore[attr-defined]
+    os.rename(tmp_path / "t.csv", tmp_path / "u.csv")
+    assert encode(SMALL, tmp_path / "u.csv").counts.rows == 30
+
+
+def test_importing_fedvi_data_does_not_import_arrow() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, fedvi.data, fedvi.cli.schema; print('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+# Errors.
+
+
+def refused(source: Any, schema: Schema = SMALL, **options: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        encode(schema, source, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "Arrow" not in message.replace("speak Arrow", "").replace("an Arrow file", "")
+    return message
+
+
+ROWS: dict[str, list[Any]] = {"age": [30, 40], "sex": ["F", "M"], "died": ["no", "yes"]}
+STRICT = Schema(
+    (Number("age", 0, 100, 50, 20, missing="error"), Category("sex", ("F", "M"), "error", "error")), SMALL.target
+)
+
+
+@pytest.mark.parametrize("block", [20, 1 << 20])
+@pytest.mark.parametrize(
+    ("change", "schema", "message"),
+    [
+        ({"age": [30, "old"]}, SMALL, "Expected a number in row 27 of column 'age' of NAME, got 'old'. Correct it"),
+        ({"age": [30, "1,5"]}, SMALL, "got '1,5'. Write numbers with a decimal point"),
+        ({"age": [30, "1_000"]}, SMALL, "got '1_000'. Correct it, or make the column a category."),
+        ({"age": [30, "inf"]}, SMALL, "Expected a finite number in row 27 of column 'age' of NAME, got inf"),
+        ({"age": [30, "1e999"]}, SMALL, "Expected a finite number in row 27 of column 'age' of NAME, got inf"),
+        ({"age": [30, ""]}, STRICT, "Expected a value in row 27 of column 'age' of NAME, got none. Fill it in"),
+        ({"sex": ["F", "?"]}, STRICT, "Expected a value in row 27 of column 'sex' of NAME, got none. Fill it in"),
+        ({"sex": ["F", "m"]}, STRICT, "Expected one of 'F', 'M' in row 27 of column 'sex' of NAME, got 'm'. Did you"),
+        ({"died": ["no", "maybe"]}, SMALL, "Expected 'no' or 'yes' in row 27 of column 'died' of NAME, the target"),
+        ({"died": ["no", ""]}, SMALL, "Expected a value in row 27 of column 'died' of NAME, the target, got none"),
+        ({"site": ["a", ""]}, SMALL, "Expected the name of a site in row 27 of column 'site' of NAME, got none"),
+    ],
+)
+def test_bad_values_are_named_with_row_column_and_remedy(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, list[Any]],
+    schema: Schema,
+    message: str,
+    block: int,
+) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", block)
+    columns = {name: [values[0]] * 26 + [values[1]] for name, values in (ROWS | {"site": ["a", "b"]} | change).items()}
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "\n".join(
+            [",".join(columns), *(",".join(f'"{v}"' for v in row) for row in zip(*columns.values(), strict=True))]
+        )
+    )
+    text = {name: list(map(str, values)) for name, values in columns.items()}
+    for source, name in (
+        (path, str(path)),
+        (text, "the dictionary"),
+        (pd.DataFrame(text), "the pandas DataFrame"),
+        (pl.DataFrame(text), "the polars DataFrame"),
+    ):
+        assert message.replace("NAME", name) in refused(source, schema, site_column="site")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", b"", "Expected a header in the first line of NAME, got an empty file."),
+        ("t.csv", b"\n1,2\n", "Expected a header in the first line of NAME, got an empty first line."),
+        ("t.csv", b"age,sex,died\n", "Expected rows in NAME, got only a header with 3 columns."),
+        ("t.csv", b"age,sex,died", "Expected rows in NAME, got only a header with 3 columns."),
+        ("t.csv", b"Age,sex,died\n1,F,no\n", "Expected column 'age' in NAME, got Age, sex, died. Did you mean 'Age'?"),
+        ("t.csv", b"age,age,died\n1,F,no\n", "Expected every column of NAME once, got 'age' twice. Rename one."),
+        ("t.csv", b"age,sex,died\n1,F,no\n2,M\n", "Expected 3 values in row 2 of NAME, as the header has, got 2"),
+        ("t.csv", b"age,sex,died\n1,F,no\n2,M,no,no\n", "Expected 3 values in row 2 of NAME, as the header has, got 4"),
+        (
+            "t.csv",
+            b"age,sex,died\n1,F,no\n2,\xfc,no\n",
+            "Expected UTF-8 text in row 2 of column 'sex' of NAME, got '\\xfc'.",
+        ),
+        ("t.csv", b"\xe4ge,sex,died\n1,F,no\n", "Expected UTF-8 text in the header of NAME"),
+        ("t.csv", b"a\0ge,sex,died\n1,F,no\n", "Expected a text file, got NAME: its first line holds zero bytes."),
+        ("t.csv", b'age,sex,died\n1,"F,no\n2,F,no\n', "Expected 3 values in row 1 of NAME, as the header has, got 2"),
+        ("t.csv.gz", b"age,sex,died\n1,F,no\n", "Expected to read NAME, got: Not a gzipped file"),
+        ("t.csv.gz", gzip.compress(CSV.encode(), mtime=0)[:60], "Expected to read NAME, got: Compressed file ended"),
+        ("t.parquet", b"age,sex,died\n1,F,no\n", "Expected a Parquet file, got NAME: Parquet magic bytes not found"),
+        ("t.parquet", b"", "Expected a Parquet file, got NAME"),
+        ("t.arrow", b"", "Expected a table in NAME, got an empty file."),
+        ("t.arrow", b"age,sex,died\n1,F,no\n", "Expected an Arrow file, got NAME"),
+        ("t.xlsx", b"", "Expected the name of a table to end with one of .csv, .tsv, .csv.gz"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert message.replace("NAME", str(path)) in refused(path)
+
+
+def test_the_remedy_for_another_encoding_works(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("age,sex,died\n1,F,no\n2,für,no\n".encode("latin-1"))
+    assert "--encoding latin-1" in refused(path)
+    assert encode(SMALL, path, encoding="latin-1").counts.unknown == {"sex": 1}
+    assert "Expected a text encoding such as utf-8 or latin-1, got 'klingon'" in refused(path, encoding="klingon")
+
+
+def test_files_that_are_not_there_or_not_allowed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"Expected a table at {tmp_path}/no.csv, got no such file." in refused(tmp_path / "no.csv")
+    assert f"Expected the file of a table, got the directory {tmp_path}." in refused(tmp_path)
+    path = tmp_path / "t.csv"
+    path.write_text(CSV)
+
+    def forbidden(*_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tables, "open", forbidden, raising=False)  # the tests may run as somebody who may read all
+    assert f"Expected to be allowed to read {path}, got permission denied." in refused(str(path))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (np.zeros((2, 2)), "Expected the path of a table, a data frame or a dictionary of columns, got ndarray"),
+        (
+            {"age": [1], "sex": ["F", "M"], "died": ["no"]},
+            "Expected columns of equal length in the dictionary, got age 1",
+        ),
+        ({"age": [1, "x", b"y"]}, "Expected a list of values for column 'age' of the dictionary"),
+        ({}, "Expected columns in the dictionary, got none"),
+        ({"age": [], "sex": [], "died": []}, "Expected rows in the dictionary, got only a header with 3 columns"),
+        (pd.DataFrame([[1, 2]], columns=["age", "age"]), "Expected the pandas DataFrame to be a table, got: Duplicate"),
+        (
+            pa.table([[1], [2]], names=["age", "age"]),
+            "Expected every column of the pyarrow Table once, got 'age' twice",
+        ),
+        (pd.Series([1, 2], name="age"), "Expected the pandas Series to be a table"),
+        (
+            ROWS | {"age": pd.to_datetime(["2020-01-01", "2021-01-01"])},
+            "Expected numbers in column 'age' of the dictionary",
+        ),
+        (ROWS | {"sex": [["F"], ["M"]]}, "Expected text or numbers in column 'sex' of the dictionary, got list"),
+    ],
+)
+def test_bad_objects_are_refused(source: Any, message: str) -> None:
+    assert message in refused(source)
+
+
+def test_a_column_without_any_value_is_refused_in_tables_that_are_long_enough() -> None:
+    def rows(count: int) -> dict[str, list[Any]]:
+        return {"age": [None] * count, "sex": ["F"] * count, "died": ["no"] * count}
+
+    assert encode(SMALL, rows(19)).counts.missing["age"] == 19
+    assert "Expected values in column 'age' of the dictionary, got none in 20 rows." in refused(rows(20))
+    everything_unknown = rows(20) | {"age": [1] * 20, "sex": ["X"] * 20}
+    assert encode(SMALL, everything_unknown).counts.unknown == {"sex": 20}
+
+
+def test_a_number_cannot_be_the_column_of_sites() -> None:
+    assert "Expected the column of sites to be no number of the schema, got 'age'" in refused(ROWS, site_column="age")
+    assert re.search(
+        "Expected column 'clinic' in the dictionary, got age, sex, died", refused(ROWS, site_column="clinic")
+    )
+    assert math.isnan(reader.parse_number("NA"))
+
+
+def test_columns_of_distinct_values_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1 << 12)
+    path = tmp_path / "table.csv"
+    path.write_text("name,kind\n" + "".join(f"person {row},{'ab'[row % 2]}\n" for row in range(5000)))
+    batches = list(open_table(path).batches({"name": TEXT, "kind": TEXT}))
+    assert [batch.texts["name"].values[code] for batch in batches for code in batch.texts["name"].codes] == [
+        f"person {row}" for row in range(5000)
+    ]
+
+
+def test_words_that_come_late_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1 << 10)
+    kinds = ["a"] * 1000 + ["b"] * 1000 + ["", "\0", "é", " c ", "c"] * 100 + ["a"] * 500
+    path = tmp_path / "table.csv"
+    path.write_text("n,kind\n" + "".join(f"{row},{kind}\n" for row, kind in enumerate(kinds)))
+    found = [
+        batch.texts["kind"].values[code] if code >= 0 else ""
+        for batch in open_table(path).batches({"n": NUMBER, "kind": TEXT})
+        for code in batch.texts["kind"].codes
+    ]
+    assert found == [kind.strip() for kind in kinds]

@@ -107,6 +107,7 @@ def quick_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any],
     (folder / "sitecustomize.py").write_text("import sys\nsys.modules['opacus'] = None\n")
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks", "steps", "--quick", "--json", "--out", folder / "out"],
+        cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
@@ -194,6 +195,6 @@ def test_growth_is_drawn_and_told(tmp_path: Path) -> None:
 
 
 def test_document_shows_the_published_numbers() -> None:
-    script = ROOT / "scripts" / "publish_bench.py"
-    ran = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    command = [sys.executable, "-m", "benchmarks.publish", "--check"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -19,7 +19,7 @@ import tomli_w
 from federations import logistic_tables, pool
 from fedvi import PVI, Budget, NoiseAwarePVI, simulate
 from fedvi.datasets import Iid, distribute
-from fedvi.datasets.paper_partition import DISTRIBUTIONS
+from fedvi.datasets.paper_partition import PARTITIONS
 from fedvi.errors import InputError
 from fedvi.experiments import Experiment, Results, RunDirectory, heatmap_experiment, paper_experiment, read
 from fedvi.experiments.config import shown
@@ -83,17 +83,17 @@ def test_the_papers_settings_are_those_of_its_published_runs() -> None:
     assert limits["pvi"] == (1000, None)
     assert limits["global-vi"] == (10_000, None)
     assert limits["dp-pvi"] == limits["dp-pvi-strict"] == (None, 1000)
-    for name, partition in DISTRIBUTIONS.items():
+    for name, partition in PARTITIONS.items():
         assert build("partition", config["partition"][name], name) == partition
 
 
 def test_only_what_is_asked_for_is_run() -> None:
-    some = paper_experiment(distributions=["D"], methods=["fedvi"], epsilons=[0.125, 0.5], seeds=[7])
+    some = paper_experiment(partitions=["D"], methods=["fedvi"], epsilons=[0.125, 0.5], seeds=[7])
     assert [run.name for run in some.runs()] == ["D fedvi@0.125 seed 7", "D fedvi@0.50 seed 7"]
     assert len(heatmap_experiment().runs()) == 60 * 2 * 3
     assert [run.partition.name for run in paper_experiment(quick=True).runs()] == ["C"] * 5
-    with pytest.raises(InputError, match="Unknown value 'E' of distribution; allowed: A, B, C, D"):
-        paper_experiment(distributions=["E"])
+    with pytest.raises(InputError, match="Unknown value 'E' of partition; allowed: A, B, C, D"):
+        paper_experiment(partitions=["E"])
     with pytest.raises(InputError, match=r"Unknown value 'dp_pvi' of method.*Did you mean 'dp-pvi'"):
         paper_experiment(methods=["dp_pvi"])
     with pytest.raises(InputError, match="rule"):
@@ -286,7 +286,7 @@ def test_processes_change_nothing(alone: Results, together: tuple[Path, Results]
 
 
 def test_the_published_rule_exceeds_its_budget_and_less_is_proven(tmp_path: Path) -> None:
-    experiment = paper_experiment(distributions=["B"], methods=["dp-pvi"], epsilons=[0.5], seeds=[1])
+    experiment = paper_experiment(partitions=["B"], methods=["dp-pvi"], epsilons=[0.5], seeds=[1])
     outcome = execute(RunDirectory.create(tmp_path / "out", experiment), experiment, 1, quiet=True)
     (run,) = outcome.results["B"]["dp-pvi@0.50"]["runs"]
     assert run["updates"]["small 1"] == 7

@@ -354,7 +354,7 @@ def test_page_in_a_browser_shows_what_is_chosen(browser: Any, report: Path, tmp_
     assert drawn.count() == 2
     shown.locator('#learning-legend button[data-series="m:pvi"]').click()
     assert drawn.count() == 0
-    shown.get_by_role("button", name="Show all distributions").click()
+    shown.get_by_role("button", name="Show all partitions").click()
     assert shown.locator("#table tbody tr:visible").count() == 2 * (8 + 1)
     for button in shown.get_by_role("button", name=re.compile("Show full range|Zoom")).all():
         button.click()

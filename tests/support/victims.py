@@ -80,17 +80,18 @@ def fork_for_every_line(work: Callable[..., None]) -> None:
         child = os.fork()
         if child == 0:
             ended = 1
+            say("pid", os.getpid())  # before all else that it says: who does not know it cannot kill it
             try:
                 work(*line.split())
                 ended = 0
             finally:
                 os._exit(ended)
-        say("pid", child)
         _, status = os.waitpid(child, 0)
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         say("killed") if killed else say("ended", os.waitstatus_to_exitcode(status))
 
 
 def _kill(child: int) -> None:
+    assert child > 0, "number 0 would be the whole group of this process"
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)

@@ -57,7 +57,7 @@ def test_the_paper_is_reproduced_and_beaten(tmp_path: Path) -> None:
     """One seed of the table's A and C at epsilon 0.5, at full length; of our own method, which is fast, five."""
 
     def run(name: str, methods: list[str], seeds: list[int]) -> Any:
-        experiment = paper_experiment(distributions=["A", "C"], methods=methods, epsilons=[0.5], seeds=seeds)
+        experiment = paper_experiment(partitions=["A", "C"], methods=methods, epsilons=[0.5], seeds=seeds)
         return execute(RunDirectory.create(tmp_path / name, experiment), experiment, 2, quiet=True)
 
     outcome = run("theirs", ["pvi", "global-vi", "dp-pvi"], [1])
@@ -96,7 +96,7 @@ def test_the_documents_show_the_published_results() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["reproduce", "--distribution", "E"], "Unknown value 'E' of distribution; allowed: A, B, C, D"),
+        (["reproduce", "--distribution", "E"], "Unknown value 'E' of partition; allowed: A, B, C, D"),
         (["reproduce", "--method", "sgd"], "Unknown value 'sgd' of method; allowed: pvi, global-vi"),
         (["reproduce", "--rule", "lax"], "Expected rule to be one of published, strict, both, got 'lax'"),
         (["reproduce", "--eps", "small"], "Expected a number for --eps, got 'small'"),

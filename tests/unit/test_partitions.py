@@ -23,7 +23,7 @@ from fedvi.datasets import (
     distribute,
     paper_split,
 )
-from fedvi.datasets.paper_partition import DISTRIBUTIONS, distribution
+from fedvi.datasets.paper_partition import PARTITIONS
 from fedvi.errors import InputError
 
 RHOS = (0, 0.5, 0.6, 0.7, 0.9, 0.95)
@@ -52,7 +52,7 @@ def spread(partition: Partition, y: np.ndarray) -> float:
 def test_clients_are_those_of_the_papers_table(
     name: str, small: tuple[int, float, float], large: tuple[int, float, float]
 ) -> None:
-    clients = distribute(distribution(name), *paper_split().train)
+    clients = distribute(PARTITIONS[name], *paper_split().train)
     expected = {f"small {m}": small for m in range(1, 6)} | {f"large {m}": large for m in range(1, 6)}
     assert list(clients) == list(expected)
     for client, (rows, positive, delta) in expected.items():
@@ -217,7 +217,6 @@ def test_distributed_tables_can_be_simulated() -> None:
         (lambda: PaperPartition(0, 0, clients=0), "clients to be a whole number of at least 2, got 0"),
         (lambda: PaperPartition(0, 0, clients=5), "Expected an even number of clients, .* got 5"),
         (lambda: PaperPartition(0, 0, seed=-1), "seed to be a whole number of at least 0"),
-        (lambda: distribution("E"), "Expected distribution to be one of A, B, C, D, got 'E'"),
         (lambda: Iid(clients=0), "clients to be a whole number of at least 1, got 0"),
         (lambda: DirichletLabels(concentration=0), "Expected 0 < concentration <= 1e\\+09, got 0"),
         (lambda: QuantitySkew(minimum=0), "minimum to be a whole number of at least 1, got 0"),
@@ -258,6 +257,6 @@ def test_tables_that_do_not_fit_are_refused() -> None:
 
 
 def test_distributions_are_values() -> None:
-    assert DISTRIBUTIONS["B"] == PaperPartition(0.9, 0.95)
+    assert PARTITIONS["B"] == PaperPartition(0.9, 0.95)
     assert len({DirichletLabels(), QuantitySkew(), DirichletLabels()}) == 2
     assert repr(DirichletLabels(3)) == "DirichletLabels(clients=3, concentration=0.5, minimum=1, seed=0)"

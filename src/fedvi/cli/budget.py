@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedvi.cli.tables import parsed_delta
+from fedvi.cli.options import parsed_delta
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedvi.cli.tables import AsJson
+from fedvi.cli.options import AsJson
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedvi.cli.demo import bench, demo
-from fedvi.cli.tables import TABLE_HELP, AsJson, Force, require_new
+from fedvi.cli.options import TABLE_HELP, AsJson, Force, require_new
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedvi.cli.tables import (
+from fedvi.cli.options import (
     TABLE_HELP,
     AsJson,
     Delta,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedvi.cli.tables import AsJson, Level, ModelFile
+from fedvi.cli.options import AsJson, Level, ModelFile
 
 if TYPE_CHECKING:
     from fedvi.fitting.fitted import Coefficient, Fitted

@@ -14,15 +14,13 @@ import typer
 from fedvi import __version__
 from fedvi.cli.audit import audit
 from fedvi.cli.budget import budget
+from fedvi.cli.experiments import report, reproduce, simulate
 from fedvi.cli.federation import app as federation
 from fedvi.cli.fit import fit
 from fedvi.cli.inspect import inspect
 from fedvi.cli.ledger import app as ledger
 from fedvi.cli.predict import predict
-from fedvi.cli.report import report
-from fedvi.cli.reproduce import reproduce
 from fedvi.cli.schema import app as schema
-from fedvi.cli.simulate import simulate
 from fedvi.cli.site import app as site
 from fedvi.compiling import cache_compilations
 from fedvi.errors import FedviError, InputError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from fedvi.cli.tables import Encoding, Force, Level, ModelFile, Table, require_new
+from fedvi.cli.options import Encoding, Force, Level, ModelFile, Table, require_new
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedvi.cli.tables import AsJson, Encoding, Force, SchemaFile, SiteColumn, Table, require_new
+from fedvi.cli.options import AsJson, Encoding, Force, SchemaFile, SiteColumn, Table, require_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedvi.cli.tables import TABLE_HELP, AsJson, Encoding
+from fedvi.cli.options import TABLE_HELP, AsJson, Encoding
 from fedvi.errors import FedviError, InputError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fedvi.checks import in_range, one_of, whole
+from fedvi.checks import in_range, whole
 from fedvi.datasets.partitions import Columns, classes
 from fedvi.errors import InputError
 
@@ -100,19 +100,13 @@ class PaperPartition:
         return target
 
 
-DISTRIBUTIONS = {
+PARTITIONS = {
     "A": PaperPartition(0, 0),
     "B": PaperPartition(0.9, 0.95),
     "C": PaperPartition(0.7, -3),
     "D": PaperPartition(0.6, -1.5),
 }
 """The paper's. A: all alike. Small clients have almost only negatives in B, almost only positives in C, 60 % in D."""
-
-
-def distribution(name: str) -> PaperPartition:
-    """Return the paper's distribution A, B, C or D."""
-    one_of("distribution", name, tuple(DISTRIBUTIONS))
-    return DISTRIBUTIONS[name]
 
 
 def _as_written(value: float) -> Fraction:

@@ -1,4 +1,4 @@
-"""The paper's experiment, from `paper.toml`, or the parts of it that are asked for."""
+"""The experiment of Sharma et al. (2019), from `sharma2019.toml`, or the parts of it that are asked for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RULES = {
 }
 """Methods of each rule: the paper's way to stop and to account, ours, or both."""
 
-DISTRIBUTIONS = ("A", "B", "C")
+PARTITIONS = ("A", "B", "C")
 GRID, GRID_METHODS, GRID_SEEDS = "grid", ("pvi", "global-vi"), 3
 QUICK: dict[str, dict[str, Any]] = {
     "pvi": {"communications": 300},
@@ -26,18 +26,18 @@ QUICK: dict[str, dict[str, Any]] = {
     "dp-pvi-strict": {"until": 30},
 }
 QUICK_EPSILON = 0.5
-QUICK_DISTRIBUTIONS = ("C",)
+QUICK_PARTITIONS = ("C",)
 
 
 def paper_config() -> dict[str, Any]:
-    """Return the whole of `paper.toml`."""
+    """Return the whole of `sharma2019.toml`."""
     return tomllib.loads((resources.files("fedvi.experiments") / "sharma2019.toml").read_text(encoding="utf-8"))
 
 
 def paper_experiment(
     *,
     rule: str = "both",
-    distributions: Sequence[str] = (),
+    partitions: Sequence[str] = (),
     methods: Sequence[str] = (),
     epsilons: Sequence[float] = (),
     seeds: Sequence[int] = (),
@@ -46,24 +46,24 @@ def paper_experiment(
 ) -> Experiment:
     """Return the paper's experiment, or a part of it.
 
-    distributions: A, B and C if none is named. methods: all of the rule's if none is named. epsilons: budgets, instead
+    partitions: A, B and C if none is named. methods: all of the rule's if none is named. epsilons: budgets, instead
     of the paper's.
-    quick: the paper's main distribution C, one seed, one budget and few communications: to see that everything works,
+    quick: the paper's main partition C, one seed, one budget and few communications: to see that everything works,
     not to compare numbers.
     command: what people type to run it, for the report.
     """
     one_of("rule", rule, tuple(RULES))
     config = {"command": command, **paper_config()}
     named = [name for name in config["partition"] if name != GRID]
-    distributions = distributions or (QUICK_DISTRIBUTIONS if quick else DISTRIBUTIONS)
-    for name in distributions:
+    partitions = partitions or (QUICK_PARTITIONS if quick else PARTITIONS)
+    for name in partitions:
         if name not in named:
-            raise unknown("distribution", name, named)
+            raise unknown("partition", name, named)
     for method in methods:
         if method not in config["method"]:
             raise unknown("method", method, config["method"])
     wanted = list(methods) or list(RULES[rule])
-    config["partition"] = {name: config["partition"][name] for name in dict.fromkeys(distributions)}
+    config["partition"] = {name: config["partition"][name] for name in dict.fromkeys(partitions)}
     config["method"] = {name: table for name, table in config["method"].items() if name in wanted}
     if quick:
         for name, few in QUICK.items():

@@ -42,7 +42,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Row:
-    """One method on one distribution. accounted, proven: the largest epsilon of any client in any run."""
+    """One method on one partition. accounted, proven: the largest epsilon of any client in any run."""
 
     partition: str
     method: str
@@ -61,7 +61,7 @@ class Row:
 
 
 def rows(outcome: Results) -> list[Row]:
-    """Return the rows of the main table, distribution by distribution."""
+    """Return the rows of the main table, partition by partition."""
     view = View(outcome)
     return [_row(view, partition, method) for partition in view.partitions for method in view.table_methods(partition)]
 

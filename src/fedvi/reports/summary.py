@@ -26,8 +26,8 @@ def paragraph(outcome: Results) -> str:
     entries = [entry for methods in outcome.results.values() for entry in methods.values()]
     seeds = max((len(entry.get("runs") or []) for entry in entries), default=0)
     methods = {view.base(method) for found_in in outcome.results.values() for method in found_in}
-    where = [f"{_count(len(view.partitions), 'distribution')} of data over clients"] if view.partitions else []
-    where += [f"a grid of {_count(len(view.cells), 'distribution')}"] if view.cells else []
+    where = [f"{_count(len(view.partitions), 'partition')} of data over clients"] if view.partitions else []
+    where += [f"a grid of {_count(len(view.cells), 'partition')}"] if view.cells else []
     learned = f"{_count(len(methods), 'method')} learned one model together on {' and '.join(where) or 'nothing'}"
     parts = [f"{learned}, with {_count(seeds, 'seed')} each."]
     compared = [one for row in found for one in row.compared if one.agrees is not None]
@@ -57,15 +57,11 @@ def headlines(outcome: Results) -> list[Headline]:
             if pairs:
                 mean, row = max(pairs, key=lambda pair: pair[0])
                 what = row.label if row.budget is None else f"{row.label}, ε = {row.budget:g}"
-                cards.append(
-                    Headline(f"{mean:.2f}\u00a0%", f"best accuracy {kind}: {what}, distribution {row.partition}")
-                )
+                cards.append(Headline(f"{mean:.2f}\u00a0%", f"best accuracy {kind}: {what}, partition {row.partition}"))
     over = [row for row in found if row.over and row.budget]
     if over:
         worst = max(over, key=_most_of_budget)
-        meaning = (
-            f"largest ε of a client with a budget of {worst.budget:g}: {worst.label}, distribution {worst.partition}"
-        )
+        meaning = f"largest ε of a client with a budget of {worst.budget:g}: {worst.label}, partition {worst.partition}"
         proven = worst.proven is not None and worst.proven > (worst.accounted or 0.0)
         cards.append(Headline(f"{_most(worst):.3g}", meaning + (" (proven)" if proven else "")))
     elif any(row.budget is not None and row.accounted is not None for row in found):
@@ -112,7 +108,7 @@ def _price(view: View, found: list[Row]) -> list[str]:
         ]
         if means:
             parts.append(f"{view.labels[base]} {sum(means) / len(means):.2f}\u00a0%")
-    over = " on average over the distributions" if len(view.partitions) > 1 else ""
+    over = " on average over the partitions" if len(view.partitions) > 1 else ""
     return [f"Accuracy with ε = {smallest:g}{over}: {'; '.join(parts)}."] if parts else []
 
 

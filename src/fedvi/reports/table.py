@@ -68,7 +68,7 @@ def epsilons(row: Row) -> str:
 
 
 def compact(outcome: Results) -> tuple[list[str], list[list[str]]]:
-    """Return header and cells of the trade-off table: a row per distribution and epsilon, a column per method."""
+    """Return header and cells of the trade-off table: a row per partition and epsilon, a column per method."""
     view, found = View(outcome), tradeoff_rows(outcome)
     bases = [base for base in view.bases if any(view.base(row.method) == base for row in found)]
     by_key = {(row.partition, row.budget, view.base(row.method)): row for row in found}
@@ -89,7 +89,7 @@ def compact(outcome: Results) -> tuple[list[str], list[list[str]]]:
 def markdown(outcome: Results, *, partitions: list[str] | None = None, tradeoff: bool = False) -> str:
     """Return the main table (or the trade-off table) as Markdown; the same run directory gives the same text.
 
-    partitions: only these distributions, all when None.
+    partitions: only these partitions, all when None.
     """
     if tradeoff:
         names, lines = compact(outcome)

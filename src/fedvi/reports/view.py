@@ -1,6 +1,6 @@
 """A run directory as reports see it: which methods there are, in which order, and what was measured.
 
-Nothing is computed here but choices: which partitions are distributions and which are cells of a grid, which
+Nothing is computed here but choices: which partitions are named and which are cells of a grid, which
 epsilons belong to the main table, which columns were measured, which name a reader is shown.
 """
 
@@ -32,7 +32,7 @@ class View:
 
     @cached_property
     def partitions(self) -> list[str]:
-        """The distributions of data, without the cells of a grid."""
+        """The partitions of data, without the cells of a grid."""
         return [name for name in self.outcome.results if not is_cell(name)]
 
     @cached_property

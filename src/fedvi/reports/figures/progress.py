@@ -20,7 +20,7 @@ from fedvi.web.style import legible
 
 
 def draw_progress(view: View, partition: str, history: dict[tuple[str, str], Group]) -> Figure | None:
-    """Return the figure of one distribution, None when nothing was measured on the way."""
+    """Return the figure of one partition, None when nothing was measured on the way."""
     methods = view.table_methods(partition)
     panels = []
     for measure in view.measures:
@@ -56,7 +56,7 @@ def draw_progress(view: View, partition: str, history: dict[tuple[str, str], Gro
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
     _legend(figure, view, partition, [m for m in methods if any(m in found for _, found in panels)])
-    figure.suptitle(f"{view.title}: distribution {partition}", fontsize=12, fontweight="bold")
+    figure.suptitle(f"{view.title}: partition {partition}", fontsize=12, fontweight="bold")
     return figure
 
 

@@ -28,7 +28,7 @@ def shown_methods(view: View, partition: str, groups: dict[tuple[str, str], Grou
 
 
 def draw_spending(view: View, partition: str, groups: dict[tuple[str, str], Group]) -> Figure | None:
-    """Return the figure of one distribution, None when no method spends anything."""
+    """Return the figure of one partition, None when no method spends anything."""
     methods = shown_methods(view, partition, groups)
     clients = {method: spent(groups.get((partition, method))) for method in methods}
     if not methods:
@@ -56,7 +56,7 @@ def draw_spending(view: View, partition: str, groups: dict[tuple[str, str], Grou
     axes[0, 0].set_ylabel("ε spent")
     axes[1, 0].set_ylabel("ε near the budget")
     _legend(figure, next(iter(clients.values())), any(_over(view, clients)))
-    figure.suptitle(f"Who spends what: distribution {partition}, one run", fontsize=12, fontweight="bold")
+    figure.suptitle(f"Who spends what: partition {partition}, one run", fontsize=12, fontweight="bold")
     return figure
 
 

@@ -38,7 +38,7 @@ def has_tradeoff(view: View, partition: str) -> bool:
 
 
 def draw_tradeoff(view: View) -> Figure | None:
-    """Return the figure with a column per distribution, None when no method was run with several budgets."""
+    """Return the figure with a column per partition, None when no method was run with several budgets."""
     partitions = [partition for partition in view.partitions if has_tradeoff(view, partition)]
     if not partitions:
         return None
@@ -57,7 +57,7 @@ def draw_tradeoff(view: View) -> Figure | None:
             panel.xaxis.set_minor_locator(NullLocator())
             panel.xaxis.set_major_formatter(FixedFormatter(_spaced(epsilons)))
             panel.set_xlim(epsilons[0] / 1.25, epsilons[-1] * 1.25)
-        axes[0, column].set_title(f"distribution {partition}")
+        axes[0, column].set_title(f"partition {partition}")
         axes[-1, column].set_xlabel("ε of every client (log scale)")
     for line, measure in enumerate(view.measures):
         axes[line, 0].set_ylabel(measure.axis)

@@ -1,5 +1,5 @@
 "use strict";
-/* Puts the page together: tabs, table, charts of the chosen distribution, legends that hide and show. */
+/* Puts the page together: tabs, table, charts of the chosen partition, legends that hide and show. */
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const hidden = new Set();
@@ -137,7 +137,7 @@ function start() {
   byId("picker").hidden = byId("all-rows").hidden = data.partitions.length < 2;
   byId("all-rows").addEventListener("click", ({ target }) => {
     target.setAttribute("aria-pressed", String(target.getAttribute("aria-pressed") !== "true"));
-    target.textContent = target.getAttribute("aria-pressed") === "true" ? "Show the chosen one only" : "Show all distributions";
+    target.textContent = target.getAttribute("aria-pressed") === "true" ? "Show the chosen one only" : "Show all partitions";
     table();
   });
   if (data.partitions.length) choose(0, false);

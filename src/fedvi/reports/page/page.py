@@ -67,7 +67,7 @@ def _rerun(outcome: Results) -> str:
 
 
 def _statements(view: View) -> str:
-    """Return what was promised, a block per base method; the same words are not repeated for every distribution."""
+    """Return what was promised, a block per base method; the same words are not repeated for every partition."""
     shown: dict[str, dict[tuple[str, str], list[str]]] = {}
     for partition in view.partitions:
         for method in view.methods(partition):
@@ -78,7 +78,7 @@ def _statements(view: View) -> str:
     for base, texts in shown.items():
         body = ""
         for (variant, text), where in sorted(texts.items(), key=lambda item: item[0][0]):
-            place = f"distribution {', '.join(where)}" if len(view.partitions) > 1 else ""
+            place = f"partition {', '.join(where)}" if len(view.partitions) > 1 else ""
             title = "; ".join(part for part in (variant, place) if part)
             body += f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>"
         parts.append(f"<details><summary>{escape(view.labels[base])}</summary>{body}</details>")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def table_html(outcome: Results) -> str:
-    """Return head and bodies of the main table; one body per distribution, which the page's script shows or hides."""
+    """Return head and bodies of the main table; one body per partition, which the page's script shows or hides."""
     view, names = View(outcome), header(outcome)[1:]
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
     parts = [f"<thead><tr>{head}</tr></thead>"]

@@ -1,7 +1,7 @@
 """Put the results of `python -m benchmarks` into docs/speed.md, or check that they are there.
 
-    python scripts/publish_bench.py DIR          write docs/bench.json, docs/images and the tables
-    python scripts/publish_bench.py --check      exit code 1 unless the document shows what docs/bench.json says
+    python -m benchmarks.publish DIR             write docs/bench.json, docs/images and the tables
+    python -m benchmarks.publish --check         exit code 1 unless the document shows what docs/bench.json says
 
 Tables stand between the lines `<!-- NAME -->` and `<!-- end of NAME -->`.
 """

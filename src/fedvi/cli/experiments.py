@@ -1,0 +1,278 @@
+"""`fedvi reproduce`, `fedvi simulate` and `fedvi report`: experiments, and the page of a run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedvi.errors import InputError
+
+if TYPE_CHECKING:
+    from fedvi.experiments.config import Experiment
+    from fedvi.experiments.directory import Results, RunDirectory
+    from fedvi.experiments.local_pool import RunAll
+
+FOLDER = Path("fedvi-runs")
+"""Where run directories go unless one is named."""
+
+Out = Annotated[Path | None, typer.Option(help="Directory to write to. Default: fedvi-runs/NAME-DATE-TIME.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run: that of --out, or the newest.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
+
+
+def reproduce(
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition",
+            "--distribution",
+            help="Partitions of the paper. A: clients are alike. B: sizes differ 19 to 1; small "
+            "clients have almost only negatives. C: small clients have almost only positives. D: between A and C. May "
+            "be repeated. Default: A, B, C.",
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="pvi, global-vi, dp-pvi, dp-pvi-strict or fedvi; may be repeated. Default: all of the rule."),
+    ] = None,
+    eps: Annotated[
+        list[str] | None, typer.Option("--eps", help="Budget of every client; may be repeated. Default: the paper's.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="How many seeds (5: 1 to 5), or a list (1,2,7). Default: 5.")
+    ] = None,
+    rule: Annotated[
+        str,
+        typer.Option(
+            help="published: the paper's 75 runs with its stopping rule, which overspends. strict: Poisson sampling, "
+            "exact accounting, never above the budget; and fedvi's own method. both."
+        ),
+    ] = "both",
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Partition C, one seed, one budget, few communications: to see that all works."),
+    ] = False,
+    heatmap: Annotated[
+        bool,
+        typer.Option("--heatmap", help="Instead, the paper's heat maps: PVI minus global VI over 60 partitions."),
+    ] = False,
+    out: Out = None,
+    resume: Resume = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once. Default: one per core.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the DP-PVI paper's experiment on UCI Adult again, and compare with its published table.
+
+    Writes a run directory with results, history, figures and report.html. Everything is a simulation from seeds.
+    """
+    from fedvi.experiments.local_pool import run_all
+    from fedvi.experiments.papers import heatmap_experiment, paper_experiment
+
+    chosen_seeds = _seeds(seeds)
+    if heatmap:
+        if partition or method or eps or quick:
+            raise InputError(
+                "--heatmap runs PVI and global VI over a grid: leave out --partition, --method, --eps and --quick."
+            )
+        command = " ".join(["fedvi reproduce --heatmap", *_given(seeds=seeds)])
+        experiment = heatmap_experiment(chosen_seeds, command)
+    else:
+        partitions, methods, epsilons = _words(partition), _words(method), _words(eps)
+        chosen = _given(rule=None if rule == "both" else rule, seeds=seeds, quick=quick or None)
+        several = [
+            f"--{name} {','.join(words)}"
+            for name, words in (("partition", partitions), ("method", methods), ("eps", epsilons))
+            if words
+        ]
+        command = " ".join(["fedvi reproduce", *chosen, *several])
+        experiment = paper_experiment(
+            rule=rule,
+            partitions=partitions,
+            methods=methods,
+            epsilons=[_number(word) for word in epsilons],
+            seeds=chosen_seeds,
+            quick=quick,
+            command=command,
+        )
+    directory = _open(experiment, "heatmap" if heatmap else "reproduce", out, resume=resume)
+    _run(experiment, directory, workers, over=run_all, as_json=as_json, again=command)
+
+
+def simulate(
+    config: Annotated[Path, typer.Argument(help="TOML file that says what to run; see docs/experiments.md.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and show what would run.")] = False,
+    out: Out = None,
+    resume: Resume = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs at once. Default: one per core, here or of the Ray cluster.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Spread the runs over a Ray cluster that is up: auto, HOST:PORT or ray://HOST:PORT. Its machines get "
+            "the rows. Default: over the cores of this machine.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate federations as a configuration file says: data, partitions, methods, seeds, sweeps over lists.
+
+    Writes a run directory with results, history, figures and report.html.
+    """
+    from fedvi.experiments.config import Experiment
+    from fedvi.experiments.local_pool import run_all
+    from fedvi.experiments.ray_pool import on_ray
+
+    experiment = Experiment.load(config)
+    if dry_run:
+        _preview(experiment)
+        return
+    over = run_all if ray is None else on_ray(ray)  # before anything is written: the address may be wrong
+    directory = _open(experiment, config.stem, out, resume=resume)
+    again = f"fedvi simulate {config}" + (f" --ray {ray}" if ray else "")
+    _run(experiment, directory, workers, over=over, as_json=as_json, again=again)
+
+
+def report(
+    directories: Annotated[list[Path], typer.Argument(help="Run directories; several are compared.", metavar="DIR...")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write. Default: into DIR; for several, fedvi-runs/comparison.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the table, figures and report.html of a run directory, or compare several."""
+    from fedvi.experiments.directory import read
+    from fedvi.reports.build import merge
+
+    outcomes = [read(directory) for directory in directories]
+    outcome = outcomes[0] if len(outcomes) == 1 else merge(outcomes, out or FOLDER / "comparison")
+    if out is not None:
+        outcome = dataclasses.replace(outcome, path=out)
+    _show(outcome, as_json=as_json)
+
+
+def _open(experiment: Experiment, prefix: str, out: Path | None, *, resume: bool) -> RunDirectory:
+    """Return a new directory for the experiment, or with `resume` the one that was left."""
+    from fedvi.experiments.directory import RunDirectory
+    from fedvi.experiments.execute import newest
+
+    if not resume:
+        return RunDirectory.create(out or FOLDER / f"{prefix}-{time.strftime('%Y%m%d-%H%M%S')}", experiment)
+    directory, saved = RunDirectory.reopen(out or newest(FOLDER, prefix))
+    if saved.config != experiment.config:
+        keys = {*saved.config, *experiment.config}
+        other = sorted(key for key in keys if saved.config.get(key) != experiment.config.get(key))
+        raise InputError(
+            f"{directory.path} was begun with other settings ({', '.join(other)}). Repeat the options of the run that "
+            "you go on with."
+        )
+    return directory
+
+
+def _run(
+    experiment: Experiment,
+    directory: RunDirectory,
+    workers: int | None,
+    *,
+    over: RunAll,
+    as_json: bool,
+    again: str,
+) -> None:
+    """Run, write the report, and show the table; exit code 1 if a run failed."""
+    from fedvi.experiments.execute import execute
+
+    try:
+        outcome = execute(directory, experiment, workers, over=over, quiet=as_json)
+    except KeyboardInterrupt:
+        typer.echo(f"Nothing is lost. Go on with: {again} --resume --out {directory.path}", err=True)
+        raise
+    _show(outcome, as_json=as_json)
+    if any(entry["failed"] for methods in outcome.results.values() for entry in methods.values()):
+        raise typer.Exit(1)
+
+
+def _show(outcome: Results, *, as_json: bool) -> None:
+    """Write the report of a run directory, and print its table, or its results as JSON."""
+    from rich.console import Console
+
+    from fedvi.reports.build import write_report
+    from fedvi.reports.table import WIDE, render, render_grid
+
+    with Console(stderr=True, quiet=as_json).status("Drawing the figures and report.html ..."):
+        page = write_report(outcome)
+    if as_json:
+        typer.echo(json.dumps(outcome.results))
+        return
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
+    table = render(outcome, console.width)
+    if table.row_count:
+        console.print(table)
+    if (cells := render_grid(outcome)) is not None:
+        console.print(cells)
+    for partition, methods in outcome.results.items():
+        for method, entry in methods.items():
+            for failure in entry["failed"]:
+                failed = f"Failed: {partition} {method} seed {failure['seed']}: {failure['error']}"
+                console.print(failed, markup=False, soft_wrap=True)
+    console.print(f"Report: {page}", markup=False, soft_wrap=True)
+
+
+def _preview(experiment: Experiment) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from fedvi.experiments.execute import possible_runs, settings_table
+
+    runs, skipped = possible_runs(experiment)
+    console = Console()
+    table = Table("method", "settings", title="Methods")
+    for name, settings in settings_table(experiment):
+        table.add_row(escape(name), escape(settings))
+    console.print(table)
+    console.print(f"Partitions: {', '.join(dict.fromkeys(spec.partition.name for spec in runs))}", markup=False)
+    console.print(f"Seeds: {', '.join(map(str, experiment.seeds))}", markup=False)
+    for name, reason in skipped.items():
+        console.print(f"Skipped {name}: {reason}", markup=False)
+    console.print(f"{len(runs)} runs. Nothing was run.")
+
+
+def _given(**options: object) -> list[str]:
+    """Return the options that were given as they are typed."""
+    return [
+        f"--{name}" + ("" if value is True else f" {value}") for name, value in options.items() if value is not None
+    ]
+
+
+def _words(given: list[str] | None) -> list[str]:
+    return [word.strip() for entry in given or () for word in entry.split(",") if word.strip()]
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise InputError(f"Expected a number for --eps, got {word!r}.") from None
+
+
+def _seeds(given: str | None) -> list[int]:
+    if given is None:
+        return []
+    try:
+        numbers = [int(word) for word in given.split(",")]
+    except ValueError:
+        raise InputError(f"Expected --seeds to be a number or a list such as 1,2,7, got {given!r}.") from None
+    if "," in given:
+        return numbers
+    if numbers[0] < 1:
+        raise InputError(f"Expected at least one seed, got --seeds {given}.")
+    return list(range(1, numbers[0] + 1))

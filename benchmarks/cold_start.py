@@ -15,7 +15,9 @@ from fedvi.errors import FedviError
 FIRST_SIMULATION = """
 import time
 import numpy as np
-from fedvi import PVI, GradientSteps, LogisticRegression, PoissonGaussian, simulate
+from fedvi import PVI, LogisticRegression, simulate
+from fedvi.inference import GradientSteps
+from fedvi.privacy import PoissonGaussian
 
 rng = np.random.default_rng(0)
 x = rng.normal(size=(200, 5))

@@ -157,7 +157,7 @@ def test_a_run_whose_worker_is_killed_is_made_again(cluster: Cluster, truth: Res
 
 @pytest.mark.usefixtures("truth")
 def test_a_run_that_is_lost_for_good_is_named_and_the_others_are_kept(cluster: Cluster, tmp_path: Path) -> None:
-    before = "from fedvi.experiments import ray_cluster; ray_cluster.RETRIES = 0"
+    before = "from fedvi.experiments import ray_pool; ray_pool.RETRIES = 0"
     process = start("--out", tmp_path / "out", "--ray", cluster.address, "--workers", 1, before=before)
     wait_for(lambda: cluster.processes(LONG_RUN))
     os.kill(cluster.processes(LONG_RUN)[0], signal.SIGKILL)

@@ -19,8 +19,8 @@ import numpy as np
 from benchmarks.problem import OneSite
 from benchmarks.timing import Contender
 from fedvi.inference.algorithms import Algorithm
-from fedvi.simulation.compiled import run_blocks
-from fedvi.simulation.together import Together, stack
+from fedvi.simulation.compiled import play_blocks
+from fedvi.simulation.loop import arrange, stack
 
 UPDATES = 8
 """Updates of a run in one compiled loop, each with draws of its own."""
@@ -54,9 +54,9 @@ def updates(problem: OneSite, algorithm: Algorithm, seed: int, runs: int = 1, co
     It is what `simulate` calls between two measurements, after drawing: client steps, server steps, all runs in one
     compiled loop.
     """
-    same = Together(tuple(problem.run(algorithm, seed + index) for index in range(runs)), count)
-    block = same.arrange([list(itertools.islice(run.turns(), count)) for run in same.runs])
-    start = stack([run.init() for run in same.runs])
+    same = [problem.run(algorithm, seed + index) for index in range(runs)]
+    block = arrange(same, [list(itertools.islice(run.turns(), count)) for run in same], count)
+    settings, start = stack([run.settings for run in same]), stack([run.init() for run in same])
     # Arrays on the device, made once: moving them there would be timed with every call.
-    given = jax.device_put((problem.model, problem.sites.data, start, block, np.int32(runs)))
-    return Contender(lambda: jax.block_until_ready(run_blocks(*given)), runs * count * algorithm.solver.steps)
+    given = jax.device_put((problem.model, problem.clients.rows, settings, start, block, np.int32(runs)))
+    return Contender(lambda: jax.block_until_ready(play_blocks(*given)), runs * count * algorithm.solver.steps)

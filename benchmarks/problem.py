@@ -16,8 +16,9 @@ from fedvi.inference.gradient_steps import GradientSteps
 from fedvi.inference.local_problem import Draws
 from fedvi.models.logistic import LogisticRegression
 from fedvi.privacy.mechanism import PoissonGaussian
-from fedvi.simulation.clients import Sites, lay_out_sites
-from fedvi.simulation.prepare import Run
+from fedvi.simulation.clients import Clients, lay_out_clients
+from fedvi.simulation.loop import Run
+from fedvi.simulation.prepare import prepare_run
 from fedvi.simulation.schedules import RoundRobin
 
 ROWS, FEATURES, BATCH, STEPS, SEEDS = 3907, 108, 79, 25, 5
@@ -27,22 +28,22 @@ ROWS, FEATURES, BATCH, STEPS, SEEDS = 3907, 108, 79, 25, 5
 class OneSite:
     """A federation of one site."""
 
-    sites: Sites
+    clients: Clients
     model: LogisticRegression
 
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return self.sites.sizes[0]
+        return self.clients.sizes[0]
 
     @property
     def table(self) -> tuple[np.ndarray, np.ndarray]:
         """The rows: features and labels."""
-        return np.asarray(self.sites.data.x)[: self.rows], np.asarray(self.sites.data.y)[: self.rows]
+        return np.asarray(self.clients.rows.x)[: self.rows], np.asarray(self.clients.rows.y)[: self.rows]
 
     def run(self, algorithm: Algorithm, seed: int) -> Run:
         """Return a run, as `simulate` prepares it."""
-        return Run.prepare(self.sites, self.model, None, algorithm, RoundRobin(), None, None, seed)
+        return prepare_run(self.clients, self.model, algorithm, {"seed": seed, "schedule": RoundRobin()})
 
     def draws(self, algorithm: Algorithm, count: int, seed: int) -> Draws:
         """Return the randomness of the first `count` updates of a run, stacked."""
@@ -65,5 +66,6 @@ def table(rows: int, features: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def one_site(seed: int, rows: int = ROWS, features: int = FEATURES) -> OneSite:
     """Return the problem, made up from a seed."""
     model = LogisticRegression()
-    (sites,) = lay_out_sites([table(rows, features, seed)], model, [PVI(GradientSteps(mechanism=PoissonGaussian()))])
-    return OneSite(sites, model)
+    algorithm = PVI(GradientSteps(mechanism=PoissonGaussian()))
+    (clients,) = lay_out_clients([table(rows, features, seed)], model, [algorithm])
+    return OneSite(clients, model)

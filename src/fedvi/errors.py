@@ -34,19 +34,16 @@ A message gives the name, the value and the remedy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from fedvi.simulation.results import Result
+from typing import Any
 
 
 class FedviError(Exception):
     """Base of all errors that fedvi raises on purpose.
 
-    result: when a simulation fails on its way, everything that was done before.
+    result: when a simulation fails on its way, everything that was done before (`fedvi.simulation.Result`).
     """
 
-    result: Result | None = None
+    result: Any = None
 
 
 class FewUnits(UserWarning):
@@ -115,7 +112,7 @@ class SimulationsFailed(FedviError):
     outcomes: for every run its result, or the error that ended it, which has a `result` too.
     """
 
-    def __init__(self, outcomes: Sequence[Result | Exception]):
+    def __init__(self, outcomes: Sequence[Any]):
         errors = {number: outcome for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
         first = min(errors)
         super().__init__(
@@ -163,7 +160,7 @@ class SimulationInterrupted(KeyboardInterrupt):
     result: what was done until then. outcomes: for every run of `simulate_all` the same, or the error that ended it.
     """
 
-    def __init__(self, outcomes: Sequence[Result | Exception]):
+    def __init__(self, outcomes: Sequence[Any]):
         results: list[Any] = [getattr(outcome, "result", outcome) for outcome in outcomes]
         done = sum(result.checkpoint.communications for result in results)
         super().__init__(
@@ -171,4 +168,4 @@ class SimulationInterrupted(KeyboardInterrupt):
             "or the checkpoint of another of interrupted.outcomes."
         )
         self.outcomes = list(outcomes)
-        self.result: Result = results[0]
+        self.result = results[0]

@@ -24,7 +24,7 @@ from fedvi.inference.rows import check_tables, lay_out, roomy
 from fedvi.numerics import on_row_grid, row_lengths
 from fedvi.privacy import PoissonGaussian
 from fedvi.privacy.randomness import UPDATE, Seeded
-from fedvi.simulation.compiled import run_blocks
+from fedvi.simulation.compiled import play_blocks
 
 # Compilation
 
@@ -109,7 +109,7 @@ def test_federations_of_about_the_same_size_share_compiled_code() -> None:
 
     def run(sizes: list[int], seed: int, dim: int) -> int:
         simulate(logistic_tables(sizes, dim), LogisticRegression(), seed=seed, algorithm=algorithm, communications=3)
-        compiled: int = run_blocks._cache_size()  # type: ignore[attr-defined]
+        compiled: int = play_blocks._cache_size()  # type: ignore[attr-defined]
         return compiled
 
     before = run([300, 400, 20], 0, 7)

@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 from fedvi.errors import InputError
 from fedvi.privacy.randomness import Seeded
 from fedvi.simulation import Asynchronous, EventDriven, Paced, RoundRobin, Schedule, Synchronous, Turn
-from fedvi.simulation.plan import SCRATCH, PlannedTurn, plan
+from fedvi.simulation.schedules import SCRATCH, PlannedTurn, plan
 
 ALL: list[Schedule] = [Asynchronous(), RoundRobin(), Synchronous(), Paced(), EventDriven(jitter=0.5)]
 INF = math.inf

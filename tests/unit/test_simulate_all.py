@@ -14,7 +14,7 @@ from fedvi.inference import CentralisedVI, GradientSteps
 from fedvi.inference.rows import lay_out
 from fedvi.privacy import PoissonGaussian
 from fedvi.simulation import EventDriven, Result, RoundRobin, Synchronous
-from fedvi.simulation.compiled import run_blocks
+from fedvi.simulation.compiled import play_blocks
 
 DIM = 4
 MODEL = LogisticRegression()
@@ -69,9 +69,9 @@ def test_runs_made_together_are_the_runs_made_alone(tables: Tables, own: list[An
 
 def test_runs_that_differ_in_numbers_share_one_compiled_loop(tables: Tables) -> None:
     def compiled(own: list[Any]) -> int:
-        before: int = run_blocks._cache_size()  # type: ignore[attr-defined]
+        before: int = play_blocks._cache_size()  # type: ignore[attr-defined]
         simulate_all(tables, MODEL, own, communications=9)
-        return run_blocks._cache_size() - before  # type: ignore[attr-defined]
+        return play_blocks._cache_size() - before  # type: ignore[attr-defined]
 
     numbers = [{"seed": seed, "algorithm": private(noise)} for seed in (0, 1) for noise in (1.0, 2.0, 3.0)]
     assert compiled(numbers) == 1
@@ -139,7 +139,7 @@ def test_interrupted_runs_go_on_from_where_they_were(tables: Tables) -> None:
 
     with pytest.raises(SimulationInterrupted) as interrupted:
         simulate_all(tables, MODEL, own, communications=50, evaluate_every=10, stop=stop)
-    done = [outcome.checkpoint for outcome in interrupted.value.outcomes]  # type: ignore[union-attr]
+    done = [outcome.checkpoint for outcome in interrupted.value.outcomes]
     assert done[0].communications == done[1].communications > done[2].communications == 0
     again: Any = [{**each, "resume": checkpoint} for each, checkpoint in zip(own, done, strict=True)]
     resumed = simulate_all(tables, MODEL, again, communications=50, evaluate_every=10)
@@ -156,9 +156,9 @@ def test_an_error_that_concerns_all_runs_ends_them_and_keeps_what_was_done(
         calls += 1
         if calls == 3:
             raise MemoryError("no room")
-        return run_blocks(*given)
+        return play_blocks(*given)
 
-    monkeypatch.setattr("fedvi.simulation.together.run_blocks", out_of_memory)
+    monkeypatch.setattr("fedvi.simulation.loop.play_blocks", out_of_memory)
     own: Any = [{"seed": 0}, {"seed": 1}]
     with pytest.raises(MemoryError, match="no room") as failed:
         simulate_all(tables, MODEL, own, communications=50)

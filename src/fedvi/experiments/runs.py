@@ -28,8 +28,9 @@ from fedvi.privacy import accounting
 from fedvi.privacy.events import NOT_PRIVATE, to_json
 from fedvi.privacy.ledger.statement import SIMULATION
 from fedvi.privacy.published import FixedSizeGaussian
+from fedvi.simulation.prepare import RunSettings
 from fedvi.simulation.results import Result
-from fedvi.simulation.simulate import Settings, simulate_all
+from fedvi.simulation.simulate import simulate_all
 
 MOMENTS = 6
 """Moments of a run at which a client's epsilon is written down, closer together at first: accounting takes a while."""
@@ -65,7 +66,7 @@ def make_runs(
         if role in method.table
     }
     limits = {key: method.table[key] for key in LIMITS if key in method.table}
-    own: list[Settings] = [
+    own: list[RunSettings] = [
         {"seed": spec.seed, "resume": path if path.exists() else None}
         for spec, path in zip(specs, checkpoints, strict=True)
     ]
@@ -183,7 +184,7 @@ def _percent(record: Mapping[str, float]) -> dict[str, float]:
 
 def _privacy(result: Result, sizes: dict[str, int], algorithm: Any) -> dict[str, Any]:
     """Return what every client spent, by the run's own rule, by exact accounting, and as proven for its sampling."""
-    spending, turns = result.history.spending, [turn.client for turn in result.history.turns]
+    spending, turns = result.history.budgets, [turn.client for turn in result.history.turns]
     made = {name: np.flatnonzero(np.equal(turns, index)) + 1 for index, name in enumerate(result.clients)}
     last = {name: int(when[-1]) if len(when) else 0 for name, when in made.items()}
     if spending is None or NOT_PRIVATE in spending.events:

@@ -59,7 +59,7 @@ class ClientBudgets:
         return self.budgets[client].spent({self.events[client]: updates})
 
 
-def arrange_spending(
+def arrange_budgets(
     names: tuple[str, ...],
     public_rows: tuple[int, ...],
     algorithm: Algorithm,
@@ -69,7 +69,7 @@ def arrange_spending(
 ) -> tuple[tuple[Algorithm, ...], ClientBudgets | None]:
     """Return every client's algorithm, with its noise found if it was left open, and who may spend what.
 
-    most: how many updates each client makes at most. None for the spending if nothing is private and nothing was asked.
+    most: how many updates each client makes at most. No budgets if nothing is private and nothing was asked.
     """
 
     @functools.cache  # of thousands of clients, many are alike

@@ -25,34 +25,34 @@ from fedvi.inference.rows import (
 from fedvi.models.base import Model
 from fedvi.numerics import on_row_grid
 from fedvi.privacy.sampling import most_rows
-from fedvi.simulation.describe import digest
+from fedvi.simulation.results import digest
 
 PublicRows = Mapping[str, int] | Sequence[int]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Sites:
+class Clients:
     """Clients by name, their numbers of rows, true and declared, and all rows in one buffer."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     public_rows: tuple[int, ...]
-    data: ClientRows
+    rows: ClientRows
 
     @functools.cached_property
     def digest(self) -> str:
         """A digest of all rows."""
-        return digest(*(np.asarray(rows)[: sum(self.sizes)] for rows in (self.data.x, self.data.y)))
+        return digest(*(np.asarray(part)[: sum(self.sizes)] for part in (self.rows.x, self.rows.y)))
 
 
-def lay_out_sites(
+def lay_out_clients(
     clients: Mapping[str, Table] | Sequence[Table],
     model: Model,
     algorithms: Sequence[Algorithm],
     public_rows: PublicRows | None = None,
     feature_bound: float = DEFAULT_FEATURE_BOUND,
-) -> list[Sites]:
-    """Return the sites that each algorithm runs with; algorithms that take the same rows share them.
+) -> list[Clients]:
+    """Return the clients that each algorithm runs with; algorithms that take the same rows share them.
 
     public_rows: that clients declare, by name or in order; None for the true numbers. feature_bound: of features, a
     power of two. Where an algorithm protects rows, they are clipped to it and put on their grid.
@@ -72,17 +72,17 @@ def lay_out_sites(
             for name, (x, _) in chosen.items():
                 algorithm.solver.check(model, x, f"client {name!r}")
             arranged[id(algorithm)] = private, algorithm.arrange(chosen)
-    laid_out: dict[Any, Sites] = {}
+    laid_out: dict[Any, Clients] = {}
     for private, rows in arranged.values():
         if id(rows) not in laid_out:
             laid_out[id(rows)] = _laid_out(rows, declared, feature_bound if private else 0.0)
     return [laid_out[id(arranged[id(algorithm)][1])] for algorithm in algorithms]
 
 
-def _laid_out(tables: dict[str, CheckedTable], declared: Mapping[str, int], feature_bound: float) -> Sites:
+def _laid_out(tables: dict[str, CheckedTable], declared: Mapping[str, int], feature_bound: float) -> Clients:
     sizes = tuple(len(x) for x, _ in tables.values())
     public = tuple(declared.get(name, size) for name, size in zip(tables, sizes, strict=True))
-    return Sites(tuple(tables), sizes, public, lay_out(tables, feature_bound))
+    return Clients(tuple(tables), sizes, public, lay_out(tables, feature_bound))
 
 
 def _on_grid(tables: dict[str, CheckedTable], bound: float) -> dict[str, CheckedTable]:

@@ -1,14 +1,16 @@
 """Many turns in one compiled loop.
 
-`run_block` plays a block of planned turns: client step, server step, next turn. It is the only place where the
+`play_blocks` plays planned turns of several runs: client step, server step, next turn. It is the only place where the
 simulation calls the two steps. Everything about a turn is data (client number, slots, draws), so one compilation
-serves every schedule and every client; the number of turns is data too. `run_blocks` does so for several runs.
+serves every schedule and every client; numbers of turns and runs are data too.
+
+Runs that share rows and model, and whose settings differ in numbers only (seeds, learning rates, noise, clips), are the
+same program with other data. A run comes out the same, bit for bit, alone or in company.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,7 @@ class Carry:
     """The whole state of a simulated federation.
 
     clients: stacked client states.
-    snapshots: the q's that clients have fetched, by slot (see `fedvi.simulation.plan`).
+    snapshots: the q's that clients have fetched, by slot (see `fedvi.simulation.schedules`).
     """
 
     server: ServerState
@@ -47,14 +49,17 @@ class Turns:
 
 
 @pytree
-class Block:
-    """Turns of a run with all that they need but model and rows; there may be room for more than `count`.
-
-    algorithms: stacked over clients. draws: stacked over turns.
-    """
+class Settings:
+    """Settings of a run: its clients' algorithms, stacked, and what is public."""
 
     algorithms: Algorithm
     public: Public
+
+
+@pytree
+class Block:
+    """Turns of a run, and their randomness, stacked over turns; there may be room for more than `count`."""
+
     turns: Turns
     draws: Draws
     count: Int[Array, ""]
@@ -80,45 +85,42 @@ def look(carry: Carry, run: Int[Array, ""], before: GaussianFamily) -> tuple[Gau
 
 
 @jax.jit
-def run_blocks(
-    model: Model, data: ClientRows, carry: Carry, blocks: Block, runs: Int[Array, ""]
+def play_blocks(
+    model: Model, data: ClientRows, settings: Settings, carry: Carry, blocks: Block, runs: Int[Array, ""]
 ) -> tuple[Carry, Int[Array, "runs turns"]]:
-    """Play a block of each of several runs, which share model and rows; the rest is stacked over runs.
+    """Play a block of each of several runs; return the new state and the verdict on every update.
 
+    settings, carry, blocks: stacked over runs. Model and rows are the same for all.
     runs: how many there are. As a number, so that XLA does not write the loop out, which takes long to compile.
     """
 
-    def play(run: Int[Array, ""], so_far: tuple[Carry, Array]) -> tuple[Carry, Array]:
-        carry, verdicts = so_far
-        after, verdict = run_block(model, data, take(carry, run), take(blocks, run))
-        return put(carry, run, after), verdicts.at[run].set(verdict)
+    def play_run(run: Int[Array, ""], so_far: tuple[Carry, Array]) -> tuple[Carry, Array]:
+        own: Settings = take(settings, run)
+        block: Block = take(blocks, run)
 
-    start: Any = (carry, jnp.zeros_like(blocks.turns.client))
-    played: tuple[Carry, Array] = jax.lax.fori_loop(0, runs, play, start)
-    return played
+        def play_turn(k: Int[Array, ""], so_far: tuple[Carry, Array]) -> tuple[Carry, Array]:
+            carry, verdicts = so_far
+            turn: Turns = take(block.turns, k)
+            algorithm: Algorithm = take(own.algorithms, turn.client)
+            state: ClientState = take(carry.clients, turn.client)
+            q = take(carry.snapshots, turn.source)
+            rows = data.site(turn.client)
+            problem = algorithm.problem(own.public, q, state.factor)
+            new, release = client_step(algorithm, model, own.public, q, state, rows, take(block.draws, k))
+            server, verdict = server_step(carry.server, turn.client, release)
+            verdict = jnp.where(problem.is_proper(), verdict, jnp.int32(Verdict.IMPROPER_CAVITY))
+            carry = Carry(
+                server=server,
+                clients=put(carry.clients, turn.client, choose(verdict == Verdict.ACCEPTED, new, state)),
+                snapshots=put(carry.snapshots, turn.save, server.posterior),
+            )
+            return carry, verdicts.at[k].set(verdict)
 
+        all_carries, all_verdicts = so_far
+        start = take(all_carries, run), jnp.zeros_like(block.turns.client)
+        carry, verdicts = jax.lax.fori_loop(0, block.count, play_turn, start)
+        return put(all_carries, run, carry), all_verdicts.at[run].set(verdicts)
 
-def run_block(model: Model, data: ClientRows, carry: Carry, block: Block) -> tuple[Carry, Int[Array, " turns"]]:
-    """Play the turns of a block; return the new state and what became of every update."""
-
-    def play(k: Int[Array, ""], so_far: tuple[Carry, Array]) -> tuple[Carry, Array]:
-        carry, verdicts = so_far
-        turn: Turns = take(block.turns, k)
-        algorithm: Algorithm = take(block.algorithms, turn.client)
-        state: ClientState = take(carry.clients, turn.client)
-        q = take(carry.snapshots, turn.source)
-        site = data.site(turn.client)
-        problem = algorithm.problem(block.public, q, state.factor)
-        new, release = client_step(algorithm, model, block.public, q, state, site, take(block.draws, k))
-        server, verdict = server_step(carry.server, turn.client, release)
-        verdict = jnp.where(problem.is_proper(), verdict, jnp.int32(Verdict.IMPROPER_CAVITY))
-        carry = Carry(
-            server=server,
-            clients=put(carry.clients, turn.client, choose(verdict == Verdict.ACCEPTED, new, state)),
-            snapshots=put(carry.snapshots, turn.save, server.posterior),
-        )
-        return carry, verdicts.at[k].set(verdict)
-
-    start: Any = (carry, jnp.zeros_like(block.turns.client))
-    played: tuple[Carry, Array] = jax.lax.fori_loop(0, block.count, play, start)
+    start = carry, jnp.zeros_like(blocks.turns.client)
+    played: tuple[Carry, Array] = jax.lax.fori_loop(0, runs, play_run, start)
     return played

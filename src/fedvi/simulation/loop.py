@@ -1,207 +1,269 @@
-"""The loop of `simulate`: turns are taken from the schedules and played in blocks; between blocks it measures.
+"""The loop of `simulate`: turns are taken from the schedules and played in compiled blocks.
 
-Several runs go through one loop. Each ends by itself, when its turns are used up or an update goes wrong; the others
-go on. The state is replaced as a whole, so that an interruption never sees half of it.
+`play` is a generator. Whoever pulls from it gets a `Moment` after every block, and measures, shows progress or stops
+between blocks. Several runs go through one loop. Each ends by itself, when its turns are used up or an update goes
+wrong; the others go on.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from time import perf_counter
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
 from fedvi.families.base import GaussianFamily
+from fedvi.inference.algorithms import Algorithm
+from fedvi.inference.local_problem import Draws, Public
 from fedvi.inference.server import Verdict, raise_unless_accepted
+from fedvi.inference.update import draw
+from fedvi.models.base import Model
+from fedvi.privacy.randomness import SCHEDULE, UPDATE, Seeded
 from fedvi.pytree import take
-from fedvi.simulation.compiled import Carry, look
-from fedvi.simulation.plan import PlannedTurn
-from fedvi.simulation.prepare import Run
-from fedvi.simulation.results import Checkpoint, History, Record, Result
-from fedvi.simulation.together import Together, stack
+from fedvi.simulation.budgets import ClientBudgets
+from fedvi.simulation.clients import Clients
+from fedvi.simulation.compiled import Block, Carry, Settings, Turns, init_carry, play_blocks
+from fedvi.simulation.results import Record, Result, describe
+from fedvi.simulation.schedules import PlannedTurn, Schedule, plan
+
+T = TypeVar("T")
 
 RESPONSE = 0.3
 """Seconds after which the progress bar moves and Ctrl-C is heard, unless a single update takes longer."""
 
+BLOCK_TURNS = 128
+BLOCK_BYTES = 32_000_000
+"""A block has at most so many turns of every run, and randomness of at most about so many bytes."""
+
 Outcome = Result | Exception
-Measure = Callable[[Carry], Mapping[str, float]]
-Score = Callable[[GaussianFamily], Mapping[str, float]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """How far a run is. measured: the posterior at the last record."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A run with everything checked (`fedvi.simulation.prepare`): its turns and its randomness are the same every time.
 
-    measured: GaussianFamily
-    communications: int = 0
-    time: float = 0.0
+    most_updates: of every client. budgets: None if nothing is private and nothing was asked.
+    algorithm: as it was given. own: every client's; they differ where noise was left open.
+    settings: numbers of the same algorithms, stacked over clients, and what is public.
+    """
+
+    clients: Clients
+    most_updates: tuple[float, ...]
+    budgets: ClientBudgets | None
+    model: Model
+    algorithm: Algorithm
+    own: tuple[Algorithm, ...]
+    settings: Settings
+    schedule: Schedule
+    seed: int
+
+    @property
+    def public(self) -> Public:
+        """What everybody knows."""
+        return self.settings.public
+
+    @property
+    def kind(self) -> Hashable:
+        """What runs must have in common to be played together."""
+        leaves, structure = jax.tree.flatten(self.settings)
+        shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+        return id(self.clients), structure, shapes, self.batch_capacity
+
+    @functools.cached_property
+    def described(self) -> dict[str, object]:
+        """What a run must have in common with one that it resumes; names of clients do not matter."""
+        budgets = self.budgets
+        return {
+            "seed": int(self.seed),
+            "model": describe(self.model),
+            "algorithm": describe(self.algorithm),
+            "schedule": describe(self.schedule),
+            "prior": describe(self.public.prior),
+            "rows": list(self.clients.sizes),
+            "public_rows": list(self.clients.public_rows),
+            "privacy": describe(None if budgets is None else (budgets.budgets, budgets.limited)),
+            "events": describe(None if budgets is None else sorted({repr(event) for event in budgets.events})),
+            "max_updates": [None if math.isinf(most) else int(most) for most in self.most_updates],
+            "data": self.clients.digest,
+            "dtype": str(self.clients.rows.x.dtype),
+        }
+
+    @functools.cached_property
+    def batch_capacity(self) -> int:
+        """Rows that a batch has room for: enough for every client's."""
+        needed = max(self.algorithm.solver.mechanism.capacity(rows) for rows in set(self.clients.public_rows))
+        return max(64, 2 ** math.ceil(math.log2(needed)))  # room costs little, another compilation a second
+
+    def init(self) -> Carry:
+        """Return the state before the first turn."""
+        return init_carry(self.algorithm, self.public.prior, len(self.clients.names))
+
+    def turns(self) -> Iterator[PlannedTurn]:
+        """Return all turns of the run, from the first."""
+        rng = Seeded(self.seed, SCHEDULE).generator
+        return plan(self.schedule.turns(self.clients.public_rows, self.most_updates, rng), self.most_updates)
+
+    def draw(self, client: int, update: int) -> Draws:
+        """Return all randomness of one update."""
+        source = self._source.restart(self.seed, UPDATE, client, update)
+        sizes = self.clients.sizes[client], self.clients.public_rows[client]
+        return draw(self.own[client], self.model, self.public, *sizes, source, self.batch_capacity)
+
+    @functools.cached_property
+    def draws_form(self) -> tuple[list[np.ndarray], jax.tree_util.PyTreeDef]:
+        """Arrays like those of one update's randomness, and their structure."""
+        leaves, structure = jax.tree.flatten(self.draw(0, 0))
+        return leaves, structure
+
+    @functools.cached_property
+    def _source(self) -> Seeded:
+        return Seeded(self.seed, UPDATE)
+
+
+class Measured(NamedTuple):
+    """What was measured of a run so far, and the posterior at the last record."""
+
+    posterior: GaussianFamily
     records: tuple[Record, ...] = ()
 
-    def after(self, block: Sequence[PlannedTurn]) -> Progress:
-        """Return the progress after a block of turns."""
-        if not block:
-            return self
-        return dataclasses.replace(self, communications=self.communications + len(block), time=block[-1].time)
+
+class Place(NamedTuple):
+    """The state of some runs, stacked; this run is number `number`, after so many communications."""
+
+    carry: Carry
+    number: int
+    communications: int
 
 
 @dataclasses.dataclass
-class Simulation:
-    """A run on its way: where it starts, the turns to come, and those that were taken.
+class Course:
+    """A run on its way.
 
-    total: communications after which it ends, or infinity.
-    score, measure: what is measured, of q and of the federation's whole state.
+    turns: to come. made: those that were taken from the schedule. total: how many there will be, or infinity.
+    place: where it is, replaced as a whole: an interruption never sees half of it. outcome: how it ended.
     """
 
     run: Run
-    carry: Carry
-    progress: Progress
     turns: Iterator[PlannedTurn]
     made: list[PlannedTurn]
     total: float
-    score: Score | None
-    measure: Measure | None
+    measured: Measured
+    place: Place
+    outcome: Outcome | None = None
+
+    @property
+    def time(self) -> float:
+        """Of the last communication, by the schedule's clock."""
+        return self.made[self.place.communications - 1].time if self.place.communications else 0.0
+
+    def next_turns(self, count: int) -> list[PlannedTurn]:
+        """Take turns from the schedule."""
+        block = list(itertools.islice(self.turns, count))
+        self.made += block
+        return block
 
 
 @dataclasses.dataclass(frozen=True)
-class _State:
-    """Where all runs are; the carry is stacked over runs."""
+class Moment:
+    """Where runs are after a block.
 
-    carry: Carry
-    progress: tuple[Progress, ...]
-
-
-class Loop:
-    """Simulations of one kind, played together.
-
-    outcomes: by number, those that have ended.
+    ended: by number, the runs that have ended: with an error, or with None after their last turn.
     """
 
-    def __init__(self, simulations: Sequence[Simulation], every: float):
-        self._simulations, self._every = simulations, every
-        self._together = Together(tuple(simulation.run for simulation in simulations), every)
-        self._state = _State(stack([each.carry for each in simulations]), tuple(each.progress for each in simulations))
-        self.outcomes: dict[int, Outcome] = {}
+    courses: Sequence[Course]
+    places: Sequence[Place]
+    ended: Mapping[int, Exception | None]
 
-    @property
-    def communications(self) -> int:
-        """Communications made so far, by all runs."""
-        return sum(progress.communications for progress in self._state.progress)
 
-    def go(self, between: Callable[[], None]) -> None:
-        """Play all runs to their ends; `between` is called after every block."""
-        for number in self._running():
-            with self._ends_by_errors(number):
-                self._measure_if_due(number)
+def play(courses: Sequence[Course], every: float) -> Iterator[Moment]:
+    """Play all runs to their ends, those of one kind together; yield where they are: before, and after every block.
+
+    every: turns after which there is something to do outside of compiled code. A run with an outcome is not played on.
+    """
+    kinds: dict[Hashable, list[Course]] = {}
+    for course in courses:
+        kinds.setdefault(course.run.kind, []).append(course)
+    for alike in kinds.values():
+        runs = [course.run for course in alike]
+        first, settings = runs[0], stack([run.settings for run in runs])
+        room = block_capacity(runs, every)
+        places = [course.place for course in alike]
+        carry = stack([take(place.carry, place.number) for place in places])
+        yield Moment(alike, places, {})
         pace = 1.0  # turns per block, so that a block takes about RESPONSE seconds
-        while running := self._running():
-            blocks: list[list[PlannedTurn]] = [[] for _ in self._simulations]
+        while running := [number for number, course in enumerate(alike) if course.outcome is None]:
+            began, ended = perf_counter(), dict[int, Exception | None]()
+            blocks: list[list[PlannedTurn]] = [[] for _ in alike]
             for number in running:
-                with self._ends_by_errors(number):
-                    blocks[number] = self._next(number, pace)
+                try:
+                    blocks[number] = alike[number].next_turns(
+                        int(min(pace, room, every - places[number].communications % every))
+                    )
                     if not blocks[number]:
-                        self._end(number)
-            if longest := max(map(len, blocks)):
-                began = perf_counter()
-                self._play(blocks)
+                        ended[number] = None
+                except Exception as error:  # of the schedule
+                    ended[number] = error
+            if any(blocks):
+                count, before = np.int32(len(runs)), carry
+                block = arrange(runs, blocks, room)
+                carry, verdicts = play_blocks(first.model, first.clients.rows, settings, before, block, count)
+                refused = _refused(runs, blocks, verdicts.tolist())
+                if refused:  # those runs end before the update that was refused
+                    ended |= {number: error for number, (_, error) in refused.items()}
+                    blocks = [turns[: refused[k][0]] if k in refused else turns for k, turns in enumerate(blocks)]
+                    again = arrange(runs, blocks, room)
+                    carry, _ = play_blocks(first.model, first.clients.rows, settings, before, again, count)
+                made = [place.communications + len(turns) for place, turns in zip(places, blocks, strict=True)]
+                places = [Place(carry, number, communications) for number, communications in enumerate(made)]
+                longest = max(1, *map(len, blocks))
                 pace = max(1.0, min(4 * pace, longest * RESPONSE / (perf_counter() - began)))
-                between()
-
-    def results(self) -> list[Outcome]:
-        """Return the outcomes of all runs; of those that are not at their end, what was done until now."""
-        return [self.outcomes.get(number) or self._result(number) for number in range(len(self._simulations))]
-
-    def _running(self) -> list[int]:
-        return [number for number in range(len(self._simulations)) if number not in self.outcomes]
-
-    @contextlib.contextmanager
-    def _ends_by_errors(self, number: int) -> Iterator[None]:
-        """An error ends this run, and tells what it had done; the others go on."""
-        try:
-            yield
-        except Exception as error:
-            error.result = self._result(number)  # type: ignore[attr-defined]
-            self.outcomes[number] = error
-
-    def _next(self, number: int, pace: float) -> list[PlannedTurn]:
-        simulation, done = self._simulations[number], self._state.progress[number].communications
-        until_measured = self._every - done % self._every
-        count = int(min(pace, self._together.block_capacity, until_measured))
-        block = list(itertools.islice(simulation.turns, count))
-        simulation.made += block
-        return block
-
-    def _play(self, blocks: list[list[PlannedTurn]]) -> None:
-        """Play blocks. A run with an update that is refused ends before it."""
-        carry, verdicts = self._together.play(self._state.carry, blocks)
-        good = [_until_refused(block, verdict) for block, verdict in zip(blocks, verdicts, strict=True)]
-        if good != blocks:
-            carry, _ = self._together.play(self._state.carry, good)
-        progress = zip(self._state.progress, good, strict=True)
-        self._state = _State(carry, tuple(each.after(block) for each, block in progress))
-        for number, block in enumerate(blocks):
-            if block:
-                with self._ends_by_errors(number):
-                    self._raise_unless_accepted(number, block, verdicts[number])
-                    self._measure_if_due(number)
-
-    def _raise_unless_accepted(self, number: int, block: list[PlannedTurn], verdicts: list[Verdict]) -> None:
-        names = self._simulations[number].run.sites.names
-        for turn, verdict in zip(block, verdicts, strict=True):
-            raise_unless_accepted(verdict, names[turn.client], turn.update, turn.update - 1)
-
-    def _measure_if_due(self, number: int) -> None:
-        if self._state.progress[number].communications % self._every == 0:
-            self._measure(number)
-
-    def _measure(self, number: int) -> None:
-        progress = list(self._state.progress)
-        progress[number] = self._measured(number)
-        self._state = dataclasses.replace(self._state, progress=tuple(progress))
-
-    def _measured(self, number: int) -> Progress:
-        """Return a run's progress with a measurement, unless that was just made."""
-        simulation, progress = self._simulations[number], self._state.progress[number]
-        if progress.records and progress.records[-1]["communications"] == progress.communications:
-            return progress
-        q, change, repairs = look(self._state.carry, np.int32(number), progress.measured)
-        record: Record = {
-            "communications": progress.communications,
-            "time": progress.time,
-            "repairs": int(repairs),
-            "change": float(change),
-            **({} if simulation.score is None else simulation.score(q)),
-        }
-        if simulation.measure is not None:
-            measured = simulation.measure(take(self._state.carry, number))
-            record |= {name: float(value) for name, value in measured.items()}
-        return dataclasses.replace(progress, measured=q, records=(*progress.records, record))
-
-    def _end(self, number: int) -> None:
-        self.outcomes[number] = self._result(number, self._measured(number).records)
-
-    def _result(self, number: int, records: tuple[Record, ...] | None = None) -> Result:
-        """Return what a run has done; the last measurement is no part of the checkpoint, from which a run may go on."""
-        simulation, progress = self._simulations[number], self._state.progress[number]
-        carry, run = take(jax.tree.map(np.asarray, self._state.carry), number), simulation.run
-        posterior, _, _ = look(self._state.carry, np.int32(number), progress.measured)
-        return Result(
-            posterior=posterior,
-            history=History(
-                records=progress.records if records is None else records,
-                turns=tuple(simulation.made[: progress.communications]),
-                spending=run.spending,
-            ),
-            clients={name: take(carry.clients, index) for index, name in enumerate(run.sites.names)},
-            checkpoint=Checkpoint.of(
-                progress.communications, (carry, progress.measured), progress.records, run.settings
-            ),
-        )
+            yield Moment(alike, places, ended)
 
 
-def _until_refused(block: list[PlannedTurn], verdicts: list[Verdict]) -> list[PlannedTurn]:
-    played = zip(block, verdicts, strict=True)
-    return [turn for turn, _ in itertools.takewhile(lambda each: each[1] == Verdict.ACCEPTED, played)]
+def block_capacity(runs: Sequence[Run], longest: float) -> int:
+    """Return the turns of each run that one compiled call has room for, at most `longest`."""
+    bytes_per_turn = len(runs) * sum(leaf.nbytes for leaf in runs[0].draws_form[0])
+    return max(1, int(min(BLOCK_TURNS, longest, BLOCK_BYTES // bytes_per_turn)))
+
+
+def arrange(runs: Sequence[Run], blocks: Sequence[Sequence[PlannedTurn]], capacity: int) -> Block:
+    """Return turns of each run with their randomness, which is drawn here, stacked over runs."""
+    leaves, structure = runs[0].draws_form
+    room = len(runs), capacity
+    buffers = [np.empty((*room, *leaf.shape), leaf.dtype) for leaf in leaves]
+    slots = np.zeros((3, *room), np.int32)
+    for number, (run, block) in enumerate(zip(runs, blocks, strict=True)):
+        for k, turn in enumerate(block):
+            slots[:, number, k] = turn.client, turn.source, turn.save
+            for buffer, leaf in zip(buffers, jax.tree.leaves(run.draw(turn.client, turn.update)), strict=True):
+                buffer[number, k] = leaf
+    counts = np.array([len(block) for block in blocks], np.int32)
+    return Block(Turns(*slots), jax.tree.unflatten(structure, buffers), counts)  # type: ignore[arg-type]
+
+
+def stack(trees: Sequence[T]) -> T:
+    """Return pytrees of the same form as one, with a new first axis."""
+    stacked: T = jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+    return jax.device_put(stacked)  # nothing to compile
+
+
+def _refused(
+    runs: Sequence[Run], blocks: Sequence[Sequence[PlannedTurn]], verdicts: Sequence[Sequence[int]]
+) -> dict[int, tuple[int, Exception]]:
+    """Return by run the first update of its block that was not accepted, and the error that says so."""
+    found: dict[int, tuple[int, Exception]] = {}
+    for number, (run, block) in enumerate(zip(runs, blocks, strict=True)):
+        for k, turn in enumerate(block):
+            try:
+                verdict = Verdict(verdicts[number][k])
+                raise_unless_accepted(verdict, run.clients.names[turn.client], turn.update, turn.update - 1)
+            except Exception as error:
+                found[number] = k, error
+                break
+    return found

@@ -1,132 +1,113 @@
-"""One run of a federation, ready for simulation: everything checked, turns planned, randomness named."""
+"""From settings to runs: everything is checked, budgets are turned into numbers of updates, saved runs go on."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedvi.checks import instance, not_a_class, whole
+from fedvi.checks import in_range, instance, not_a_class, whole
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily, require_proper
 from fedvi.families.mean_field import Gaussian
-from fedvi.inference.algorithms import Algorithm
-from fedvi.inference.local_problem import Draws, Public
-from fedvi.inference.update import draw
+from fedvi.inference.algorithms import PVI, Algorithm
+from fedvi.inference.local_problem import Public
 from fedvi.models.base import Model
-from fedvi.privacy.randomness import SCHEDULE, UPDATE, Seeded
 from fedvi.pytree import precision
-from fedvi.simulation.budgets import Budgets, ClientBudgets, arrange_spending
-from fedvi.simulation.clients import Sites
-from fedvi.simulation.compiled import Carry, init_carry
-from fedvi.simulation.describe import describe
-from fedvi.simulation.plan import PlannedTurn, plan
-from fedvi.simulation.schedules import Schedule
+from fedvi.simulation.budgets import Budgets, arrange_budgets
+from fedvi.simulation.clients import Clients
+from fedvi.simulation.compiled import Settings
+from fedvi.simulation.loop import Course, Measured, Place, Run, stack
+from fedvi.simulation.results import Checkpoint
+from fedvi.simulation.schedules import Asynchronous, PlannedTurn, Schedule
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A run with everything checked. Immutable; the changing state is a `Carry`.
+class RunSettings(TypedDict, total=False):
+    """What runs that are made together may differ in; see `fedvi.simulation.simulate`."""
 
-    algorithm: as it was given. own: every client's; they differ where noise was left open. algorithms: those, stacked.
-    """
-
-    sites: Sites
-    budgets: tuple[float, ...]
-    spending: ClientBudgets | None
-    public: Public
-    model: Model
-    algorithm: Algorithm
-    own: tuple[Algorithm, ...]
-    algorithms: Algorithm
-    schedule: Schedule
     seed: int
-
-    @classmethod
-    def prepare(
-        cls,
-        sites: Sites,
-        model: Model,
-        prior: GaussianFamily | None,
-        algorithm: Algorithm,
-        schedule: Schedule,
-        max_updates: int | Sequence[int] | None,
-        privacy: Budgets | None,
-        seed: int,
-    ) -> Run:
-        """Check everything."""
-        not_a_class("schedule", schedule)
-        if not callable(getattr(schedule, "turns", None)):
-            raise InputError(f"Expected a schedule with a method turns(rows, max_updates, rng), got {schedule!r}.")
-        names, rows = sites.names, sites.public_rows
-        prior = _checked_prior(prior, model.dim(sites.data.x))
-        wanted = _budgets(max_updates, algorithm.most_updates, len(names))
-        own, spending = arrange_spending(names, rows, algorithm, prior, wanted, privacy)
-        private = [math.inf] * len(names) if spending is None else spending.most_updates()
-        return cls(
-            sites=sites,
-            budgets=tuple(map(min, wanted, private)),
-            spending=spending,
-            public=Public(prior, clients=jnp.asarray(float(len(names))), rows=jnp.asarray(float(sum(rows)))),
-            model=model,
-            algorithm=algorithm,
-            own=own,
-            algorithms=_stacked(own),
-            schedule=schedule,
-            seed=seed,
-        )
-
-    @functools.cached_property
-    def settings(self) -> dict[str, Any]:
-        """What a run must have in common with one that it resumes; names of clients do not matter."""
-        return {
-            "seed": int(self.seed),
-            "model": describe(self.model),
-            "algorithm": describe(self.algorithm),
-            "schedule": describe(self.schedule),
-            "prior": describe(self.public.prior),
-            "rows": list(self.sites.sizes),
-            "public_rows": list(self.sites.public_rows),
-            "privacy": describe(None if self.spending is None else (self.spending.budgets, self.spending.limited)),
-            "events": describe(None if self.spending is None else sorted({repr(e) for e in self.spending.events})),
-            "max_updates": [None if math.isinf(most) else int(most) for most in self.budgets],
-            "data": self.sites.digest,
-            "dtype": str(self.sites.data.x.dtype),
-        }
-
-    @functools.cached_property
-    def batch_capacity(self) -> int:
-        """Rows that a batch has room for: enough for every client's."""
-        needed = max(self.algorithm.solver.mechanism.capacity(rows) for rows in set(self.sites.public_rows))
-        return max(64, 2 ** math.ceil(math.log2(needed)))  # room costs little, another compilation a second
-
-    def init(self) -> Carry:
-        """Return the state before the first turn."""
-        return init_carry(self.algorithm, self.public.prior, len(self.sites.names))
-
-    def turns(self) -> Iterator[PlannedTurn]:
-        """Return all turns of the run, from the first; the same every time."""
-        rng = Seeded(self.seed, SCHEDULE).generator
-        return plan(self.schedule.turns(self.sites.public_rows, self.budgets, rng), self.budgets)
-
-    def draw(self, client: int, update: int) -> Draws:
-        """Return all randomness of one update, the same every time."""
-        source = self._source.restart(self.seed, UPDATE, client, update)
-        sizes = self.sites.sizes[client], self.sites.public_rows[client]
-        return draw(self.own[client], self.model, self.public, *sizes, source, self.batch_capacity)
-
-    @functools.cached_property
-    def _source(self) -> Seeded:
-        return Seeded(self.seed, UPDATE)
+    prior: GaussianFamily | None
+    algorithm: Algorithm | None
+    schedule: Schedule | None
+    communications: int | None
+    until: float | None
+    max_updates: int | Sequence[int] | None
+    privacy: Budgets | None
+    resume: Checkpoint | str | os.PathLike[str] | None
 
 
-def _stacked(algorithms: tuple[Algorithm, ...]) -> Any:
+def algorithms_of(runs: Sequence[RunSettings]) -> list[Algorithm]:
+    """Return every run's algorithm: one object for all that leave it open."""
+    default = functools.cache(PVI)
+    return [default() if (given := own.get("algorithm")) is None else given for own in runs]
+
+
+def prepare(clients: Clients, model: Model, algorithm: Algorithm, own: RunSettings) -> Course:
+    """Check the settings of a run and return it before its first turn, or where it was left."""
+    unknown = set(own) - set(RunSettings.__annotations__)
+    if unknown or "seed" not in own:
+        known = ", ".join(RunSettings.__annotations__)
+        raise InputError(f"Expected a seed for every run, and of its own at most {known}; got {', '.join(own)}.")
+    communications, until, resume = own.get("communications"), own.get("until"), own.get("resume")
+    whole("seed", own["seed"], 0, 2**64 - 1)
+    if communications is not None:
+        whole("communications", communications, 1)
+    in_range("until", until, 0)
+    run = prepare_run(clients, model, algorithm, own)
+    total = min(sum(run.most_updates), math.inf if communications is None else communications)
+    if math.isinf(total) and until is None:
+        raise InputError("Expected communications, until, max_updates or privacy, got none: the run would never end.")
+    turns, made, carry, measured = run.turns(), list[PlannedTurn](), run.init(), Measured(run.public.prior)
+    if resume is not None:
+        if not isinstance(resume, Checkpoint | str | os.PathLike):
+            raise InputError(f"Expected resume to be a checkpoint or a path, got {type(resume).__name__}.")
+        saved = resume if isinstance(resume, Checkpoint) else Checkpoint.load(resume)
+        carry, posterior = saved.restore((carry, measured.posterior), run.described)
+        if saved.communications > total:
+            raise InputError(f"The saved run has {saved.communications} communications, more than {total:g}.")
+        made = list(itertools.islice(turns, saved.communications))
+        measured = Measured(posterior, saved.records)
+    if communications is not None:
+        turns = itertools.islice(turns, communications - len(made))
+    if until is not None:
+        turns = itertools.takewhile(lambda turn: turn.time <= until, turns)
+    return Course(run, turns, made, total, measured, Place(stack([carry]), 0, len(made)))
+
+
+def prepare_run(clients: Clients, model: Model, algorithm: Algorithm, own: RunSettings) -> Run:
+    """Return a run with everything checked but when it ends."""
+    schedule = own.get("schedule")
+    schedule = Asynchronous() if schedule is None else schedule
+    not_a_class("schedule", schedule)
+    if not callable(getattr(schedule, "turns", None)):
+        raise InputError(f"Expected a schedule with a method turns(rows, max_updates, rng), got {schedule!r}.")
+    names, rows = clients.names, clients.public_rows
+    prior = _checked_prior(own.get("prior"), model.dim(clients.rows.x))
+    wanted = _most_updates(own.get("max_updates"), algorithm.most_updates, len(names))
+    algorithms, budgets = arrange_budgets(names, rows, algorithm, prior, wanted, own.get("privacy"))
+    affordable = [math.inf] * len(names) if budgets is None else budgets.most_updates()
+    public = Public(prior, clients=jnp.asarray(float(len(names))), rows=jnp.asarray(float(sum(rows))))
+    return Run(
+        clients=clients,
+        most_updates=tuple(map(min, wanted, affordable)),
+        budgets=budgets,
+        model=model,
+        algorithm=algorithm,
+        own=algorithms,
+        settings=Settings(_stacked(algorithms), public),
+        schedule=schedule,
+        seed=own["seed"],
+    )
+
+
+def _stacked(algorithms: tuple[Algorithm, ...]) -> Algorithm:
     """Return all clients' settings as one algorithm, whose numbers have one entry per client."""
     dtype = precision()
 
@@ -148,12 +129,12 @@ def _checked_prior(prior: GaussianFamily | None, dim: int) -> GaussianFamily:
     return prior
 
 
-def _budgets(max_updates: int | Sequence[int] | None, most: float, clients: int) -> tuple[float, ...]:
+def _most_updates(max_updates: int | Sequence[int] | None, most: float, clients: int) -> tuple[float, ...]:
     if max_updates is None:
         return (most,) * clients
-    budgets = list(max_updates) if isinstance(max_updates, Iterable) else [max_updates] * clients
-    if len(budgets) != clients:
-        raise InputError(f"Expected one number of max_updates or {clients}, one per client, got {len(budgets)}.")
-    for budget in budgets:
-        whole("max_updates", budget, 0)
-    return tuple(min(budget, most) for budget in budgets)
+    wanted = list(max_updates) if isinstance(max_updates, Iterable) else [max_updates] * clients
+    if len(wanted) != clients:
+        raise InputError(f"Expected one number of max_updates or {clients}, one per client, got {len(wanted)}.")
+    for each in wanted:
+        whole("max_updates", each, 0)
+    return tuple(min(each, most) for each in wanted)

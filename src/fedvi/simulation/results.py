@@ -2,16 +2,19 @@
 
 A `Checkpoint` is the whole state of a run as plain arrays, with a description of the settings that it belongs to. It
 is one `.npz` file (arrays and JSON, never pickle), written to a temporary name and renamed, so that a crash leaves the
-old file or the new one.
+old file or the new one. `describe` writes settings as text, which is compared before a run goes on.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import json
 import os
 import zipfile
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 import jax
@@ -23,7 +26,7 @@ from fedvi.families.base import GaussianFamily
 from fedvi.inference.update import ClientState
 from fedvi.privacy.ledger.statement import SIMULATION, Spent
 from fedvi.simulation.budgets import ClientBudgets
-from fedvi.simulation.plan import PlannedTurn
+from fedvi.simulation.schedules import PlannedTurn
 
 T = TypeVar("T")
 
@@ -44,20 +47,20 @@ And the scores on the test rows, and what the caller measured.
 class History:
     """What was measured along a run, and who communicated when.
 
-    spending: what each update cost in privacy; None if nothing was private.
+    budgets: what each update cost in privacy; None if nothing was private.
     """
 
     records: tuple[Record, ...]
     turns: tuple[PlannedTurn, ...]
-    spending: ClientBudgets | None = None
+    budgets: ClientBudgets | None = None
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return one measured quantity over all records that have it, such as `history["accuracy"]`.
 
         `history["epsilon"]` is the largest epsilon that any client had spent.
         """
-        if name == "epsilon" and self.spending is not None:
-            return np.max([self.epsilon(client) for client in self.spending.names], axis=0)
+        if name == "epsilon" and self.budgets is not None:
+            return np.max([self.epsilon(client) for client in self.budgets.names], axis=0)
         values = [record[name] for record in self.records if name in record]
         if not values:
             raise KeyError(f"{name!r}; measured were {', '.join(self.records[-1])}")
@@ -70,10 +73,10 @@ class History:
 
     def epsilon(self, client: str) -> np.ndarray:
         """Return what the client had spent at each record."""
-        if self.spending is None:
+        if self.budgets is None:
             raise KeyError("epsilon: nothing in this run was private")
-        index = self.spending.names.index(client)
-        return np.array([self.spending.epsilon(index, int(made)) for made in self.updates(index)])
+        index = self.budgets.names.index(client)
+        return np.array([self.budgets.epsilon(index, int(made)) for made in self.updates(index)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,14 +159,65 @@ class Result:
     @property
     def privacy(self) -> dict[str, Spent]:
         """What every client spent, by name; empty if nothing was private. Computed when asked for."""
-        spending = self.history.spending
-        if spending is None:
+        budgets = self.history.budgets
+        if budgets is None:
             return {}
         made = {name: int(state.sequence) for name, state in self.clients.items()}
-        return {name: spending.spent(index, made[name]) for index, name in enumerate(spending.names)}
+        return {name: budgets.spent(index, made[name]) for index, name in enumerate(budgets.names)}
 
     @property
     def statement(self) -> str:
         """What was promised, in plain words, and that a simulation keeps no promise."""
         spent = [part.statement(f"client {name!r}") for name, part in self.privacy.items()]
         return "\n".join([SIMULATION, *spent] if spent else ["simulation: nothing accounted, not private"])
+
+
+def describe(value: Any) -> str:
+    """Return settings as text that is the same in every process, and differs where behaviour may differ.
+
+    Arrays go by a digest; users' functions by their name and a digest of their code and what they close over.
+
+    >>> describe({"a": (1, 2.5)})
+    'dict(a=[1, 2.5])'
+    """
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        return repr(value.item()) if value.ndim == 0 else f"{value.dtype}{list(value.shape)} {digest(value)}"
+    if isinstance(value, functools.partial):
+        return f"partial({describe(value.func)}, {describe(value.args)}, {describe(value.keywords)})"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(describe, value))}]"
+    if hasattr(value, "__wrapped__"):
+        return describe(value.__wrapped__)
+    if isinstance(value, FunctionType):
+        return _function(value)
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif isinstance(value, dict):
+        fields = value
+    elif value.__class__.__repr__ is object.__repr__:
+        fields = getattr(value, "__dict__", {})
+    else:
+        return repr(value)
+    return f"{type(value).__name__}({', '.join(f'{name}={describe(field)}' for name, field in fields.items())})"
+
+
+def digest(*arrays: Any) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of the arrays' bytes."""
+    sha = hashlib.sha256()
+    for array in arrays:
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()[:16]
+
+
+def _function(function: FunctionType) -> str:
+    name = f"{function.__module__}.{function.__qualname__}"
+    if name.startswith(("fedvi.", "optax.")):
+        return name
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    behaviour = _code(function.__code__) + describe([cells, function.__defaults__, function.__kwdefaults__])
+    return f"{name} {hashlib.sha256(behaviour.encode()).hexdigest()[:8]}"
+
+
+def _code(code: CodeType) -> str:
+    constants = [_code(each) if isinstance(each, CodeType) else describe(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"

@@ -1,35 +1,43 @@
 """`simulate`: a whole federation in one process; `simulate_all`: many of them, seeds and settings in one compiled loop.
 
-Clients, server, algorithm and schedule are the real ones. The loop (`fedvi.simulation.loop`) only takes turns from the
-schedule, plays them in compiled blocks and measures between blocks.
+    settings -> prepare -> for moment in play(courses): measure, show progress, stop
+
+Clients, server, algorithm and schedule are the real ones. The loop (`fedvi.simulation.loop`) takes turns from the
+schedule and plays them in compiled blocks. The functions here pull from it, and measure between blocks.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Unpack
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
-from fedvi.checks import in_range, whole
+from fedvi.checks import whole
 from fedvi.errors import InputError, SimulationInterrupted, SimulationsFailed
 from fedvi.families.base import GaussianFamily
-from fedvi.inference.algorithms import PVI, Algorithm
+from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.metrics import score
 from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Table, check_table
 from fedvi.models.base import Model
+from fedvi.pytree import take
 from fedvi.simulation.budgets import Budgets
-from fedvi.simulation.clients import PublicRows, Sites, lay_out_sites
-from fedvi.simulation.loop import Loop, Measure, Outcome, Progress, Score, Simulation
-from fedvi.simulation.plan import PlannedTurn
-from fedvi.simulation.prepare import Run
+from fedvi.simulation.clients import Clients, PublicRows, lay_out_clients
+from fedvi.simulation.compiled import Carry, look
+from fedvi.simulation.loop import Course, Measured, Moment, Outcome, play
+from fedvi.simulation.prepare import RunSettings, algorithms_of, prepare
 from fedvi.simulation.progress import progress_bar
-from fedvi.simulation.results import Checkpoint, Result
-from fedvi.simulation.schedules import Asynchronous, Schedule
-from fedvi.simulation.together import kind_of
+from fedvi.simulation.results import Checkpoint, History, Record, Result
+from fedvi.simulation.schedules import Schedule
+
+Measure = Callable[[Carry], Mapping[str, float]]
+Score = Callable[[GaussianFamily], Mapping[str, float]]
 
 
 def simulate(
@@ -79,7 +87,7 @@ def simulate(
     Whatever ends a run early has a `result` with everything that was done until then: Ctrl-C raises
     `SimulationInterrupted`, an update that goes wrong `ReleaseRefused` or `ImproperError`.
     """
-    own: Settings = {
+    own: RunSettings = {
         "seed": seed,
         "prior": prior,
         "algorithm": algorithm,
@@ -90,31 +98,23 @@ def simulate(
         "privacy": privacy,
         "resume": resume,
     }
-    laid_out = lay_out_sites(clients, model, _algorithms([own]), public_rows, feature_bound)
-    (outcome,) = _outcomes(laid_out, model, [own], test, evaluate_every, measure, progress, stop)
+    algorithms = algorithms_of([own])
+    laid_out = lay_out_clients(clients, model, algorithms, public_rows, feature_bound)
+    watched = _Watched.prepare(laid_out, model, algorithms, [own], test, evaluate_every, measure)
+    with watched.kept(progress) as show:
+        for moment in play(watched.courses, watched.every):
+            watched.see(moment)
+            show(watched.communications, stop)
+    (outcome,) = watched.outcomes
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
 
 
-class Settings(TypedDict, total=False):
-    """What runs that are made together may differ in; see `simulate`."""
-
-    seed: int
-    prior: GaussianFamily | None
-    algorithm: Algorithm | None
-    schedule: Schedule | None
-    communications: int | None
-    until: float | None
-    max_updates: int | Sequence[int] | None
-    privacy: Budgets | None
-    resume: Checkpoint | str | os.PathLike[str] | None
-
-
 def simulate_all(
     clients: Mapping[str, Table] | Sequence[Table],
     model: Model,
-    runs: Sequence[Settings],
+    runs: Sequence[RunSettings],
     *,
     test: Table | None = None,
     evaluate_every: int | None = None,
@@ -123,7 +123,7 @@ def simulate_all(
     feature_bound: float = DEFAULT_FEATURE_BOUND,
     progress: bool | None = None,
     stop: Callable[[], bool] | None = None,
-    **common: Unpack[Settings],
+    **common: Unpack[RunSettings],
 ) -> list[Result]:
     """Run several federations of the same clients and return their results, each the same as from `simulate`.
 
@@ -133,116 +133,141 @@ def simulate_all(
     A run that goes wrong does not stop the others: `SimulationsFailed` comes at the end, and has the `outcomes` of all.
     So have `SimulationInterrupted`, on Ctrl-C, and an error that concerns all runs.
     """
-    settings: list[Settings] = [{**common, **own} for own in runs]
-    laid_out = lay_out_sites(clients, model, _algorithms(settings), public_rows, feature_bound)
-    outcomes = _outcomes(laid_out, model, settings, test, evaluate_every, measure, progress, stop)
-    results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
-    if len(results) < len(outcomes):
-        raise SimulationsFailed(outcomes)
+    settings: list[RunSettings] = [{**common, **own} for own in runs]
+    algorithms = algorithms_of(settings)
+    laid_out = lay_out_clients(clients, model, algorithms, public_rows, feature_bound)
+    watched = _Watched.prepare(laid_out, model, algorithms, settings, test, evaluate_every, measure)
+    with watched.kept(progress) as show:
+        for moment in play(watched.courses, watched.every):
+            watched.see(moment)
+            show(watched.communications, stop)
+    results = [outcome for outcome in watched.outcomes if isinstance(outcome, Result)]
+    if len(results) < len(runs):
+        raise SimulationsFailed(watched.outcomes)
     return results
 
 
-def _algorithms(runs: Sequence[Settings]) -> list[Algorithm]:
-    """Return every run's algorithm: one object for all that leave it open."""
-    default = PVI()
-    return [default if (given := own.get("algorithm")) is None else given for own in runs]
+@dataclasses.dataclass(frozen=True)
+class _Watched:
+    """Runs on their way, and what is measured of them every so many communications."""
 
+    courses: list[Course]
+    every: float
+    score: Score | None
+    measure: Measure | None
 
-def _outcomes(
-    sites: Sequence[Sites],
-    model: Model,
-    runs: Sequence[Settings],
-    test: Table | None,
-    evaluate_every: int | None,
-    measure: Measure | None,
-    progress: bool | None,
-    stop: Callable[[], bool] | None,
-) -> list[Outcome]:
-    if evaluate_every is not None:
-        whole("evaluate_every", evaluate_every, 1)
-    every = math.inf if evaluate_every is None else evaluate_every
-    algorithms = _algorithms(runs)
-    scored = _score(sites[0], model, test) if runs else None
-    simulations = [
-        _begin(own, algorithm, each, model, scored, measure)
-        for own, algorithm, each in zip(runs, algorithms, sites, strict=True)
-    ]
-    numbers: dict[Any, list[int]] = {}
-    for number, simulation in enumerate(simulations):
-        numbers.setdefault(kind_of(simulation.run), []).append(number)
-    loops = [Loop([simulations[number] for number in same], every) for same in numbers.values()]
-    order = [number for same in numbers.values() for number in same]
+    @classmethod
+    def prepare(
+        cls,
+        clients: Sequence[Clients],
+        model: Model,
+        algorithms: Sequence[Algorithm],
+        runs: Sequence[RunSettings],
+        test: Table | None,
+        evaluate_every: int | None,
+        measure: Measure | None,
+    ) -> _Watched:
+        """Check all settings."""
+        if evaluate_every is not None:
+            whole("evaluate_every", evaluate_every, 1)
+        scored = _score(clients[0], model, test) if runs else None
+        own = zip(clients, algorithms, runs, strict=True)
+        courses = [prepare(each, model, algorithm, settings) for each, algorithm, settings in own]
+        return cls(courses, math.inf if evaluate_every is None else evaluate_every, scored, measure)
 
-    def outcomes() -> list[Outcome]:
-        by_number = dict(zip(order, (outcome for loop in loops for outcome in loop.results()), strict=True))
-        return [by_number[number] for number in range(len(runs))]
+    @property
+    def communications(self) -> int:
+        """Communications made so far, by all runs."""
+        return sum(course.place.communications for course in self.courses)
 
-    def done() -> int:
-        return sum(loop.communications for loop in loops)
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes of all runs; of those that are not at their end, what was done until now."""
+        return [course.outcome or _result(course) for course in self.courses]
 
-    total = sum(simulation.total for simulation in simulations)
-    try:
-        with progress_bar(progress, None if math.isinf(total) else total, done()) as show:
+    @contextlib.contextmanager
+    def kept(self, progress: bool | None) -> Iterator[Callable[[int, Callable[[], bool] | None], None]]:
+        """Give a function that shows progress and may stop. Whatever ends the runs early has what was done until then.
 
-            def between() -> None:
-                show(done())
+        progress: whether to show a bar; None for on a terminal only.
+        """
+        total = sum(course.total for course in self.courses)
+        with progress_bar(progress, None if math.isinf(total) else total, self.communications) as show:
+
+            def show_or_stop(done: int, stop: Callable[[], bool] | None) -> None:
+                show(done)
                 if stop is not None and stop():
                     raise KeyboardInterrupt
 
-            for loop in loops:
-                loop.go(between)
-        return outcomes()
-    except KeyboardInterrupt:
-        raise SimulationInterrupted(outcomes()) from None
-    except Exception as error:  # of what all runs have in common, such as too little memory
-        error.outcomes = outcomes()  # type: ignore[attr-defined]
-        error.result = getattr(error.outcomes[0], "result", error.outcomes[0])  # type: ignore[attr-defined]
-        raise
+            try:
+                yield show_or_stop
+            except KeyboardInterrupt:
+                raise SimulationInterrupted(self.outcomes) from None
+            except Exception as error:  # of what all runs have in common, such as too little memory
+                error.outcomes = self.outcomes  # type: ignore[attr-defined]
+                error.result = getattr(error.outcomes[0], "result", error.outcomes[0])  # type: ignore[attr-defined]
+                raise
+
+    def see(self, moment: Moment) -> None:
+        """Measure where it is due. An error ends its run, and has what the run did; the others go on."""
+        for course, place in zip(moment.courses, moment.places, strict=True):
+            course.place = place
+        for number, course in enumerate(moment.courses):
+            if course.outcome is not None:
+                continue
+            try:
+                if (error := moment.ended.get(number)) is not None:
+                    raise error
+                if number in moment.ended:  # a run may go on from its end: this measurement is not in the checkpoint
+                    course.outcome = _result(course, self._measured(course).records)
+                elif course.place.communications % self.every == 0:
+                    course.measured = self._measured(course)
+            except Exception as error:
+                error.result = _result(course)  # type: ignore[attr-defined]
+                course.outcome = error
+
+    def _measured(self, course: Course) -> Measured:
+        """Return all measurements with one of now, unless that was just made."""
+        (carry, number, communications), (before, records) = course.place, course.measured
+        if records and records[-1]["communications"] == communications:
+            return course.measured
+        q, change, repairs = look(carry, np.int32(number), before)
+        record: Record = {
+            "communications": communications,
+            "time": course.time,
+            "repairs": int(repairs),
+            "change": float(change),
+            **({} if self.score is None else self.score(q)),
+        }
+        if self.measure is not None:
+            measured = self.measure(take(carry, number))
+            record |= {name: float(value) for name, value in measured.items()}
+        return Measured(q, (*records, record))
 
 
-def _begin(
-    own: Settings, algorithm: Algorithm, sites: Sites, model: Model, scored: Score | None, measure: Measure | None
-) -> Simulation:
-    """Check the settings of a run and return it before its first turn, or where it was left."""
-    unknown = set(own) - set(Settings.__annotations__)
-    if unknown or "seed" not in own:
-        known = ", ".join(Settings.__annotations__)
-        raise InputError(f"Expected a seed for every run, and of its own at most {known}; got {', '.join(own)}.")
-    seed, communications, until, resume = own["seed"], own.get("communications"), own.get("until"), own.get("resume")
-    whole("seed", seed, 0, 2**64 - 1)
-    if communications is not None:
-        whole("communications", communications, 1)
-    in_range("until", until, 0)
-    schedule, prior, privacy = own.get("schedule"), own.get("prior"), own.get("privacy")
-    schedule = Asynchronous() if schedule is None else schedule
-    run = Run.prepare(sites, model, prior, algorithm, schedule, own.get("max_updates"), privacy, seed)
-    total = min(sum(run.budgets), math.inf if communications is None else communications)
-    if math.isinf(total) and until is None:
-        raise InputError("Expected communications, until, max_updates or privacy, got none: the run would never end.")
-    turns, made, carry = run.turns(), list[PlannedTurn](), run.init()
-    progress = Progress(run.public.prior)
-    if resume is not None:
-        if not isinstance(resume, Checkpoint | str | os.PathLike):
-            raise InputError(f"Expected resume to be a checkpoint or a path, got {type(resume).__name__}.")
-        saved = resume if isinstance(resume, Checkpoint) else Checkpoint.load(resume)
-        carry, measured = saved.restore((carry, progress.measured), run.settings)
-        if saved.communications > total:
-            raise InputError(f"The saved run has {saved.communications} communications, more than {total:g}.")
-        made = list(itertools.islice(turns, saved.communications))
-        progress = Progress(measured, records=saved.records).after(made)
-    if communications is not None:
-        turns = itertools.islice(turns, communications - progress.communications)
-    if until is not None:
-        turns = itertools.takewhile(lambda turn: turn.time <= until, turns)
-    return Simulation(run, carry, progress, turns, made, total, scored, measure)
+def _result(course: Course, records: tuple[Record, ...] | None = None) -> Result:
+    """Return what a run has done; records: if they are not those of its checkpoint."""
+    run, measured, (carry, number, communications) = course.run, course.measured, course.place
+    posterior, _, _ = look(carry, np.int32(number), measured.posterior)
+    carry = take(jax.tree.map(np.asarray, carry), number)
+    return Result(
+        posterior=posterior,
+        history=History(
+            records=measured.records if records is None else records,
+            turns=tuple(course.made[:communications]),
+            budgets=run.budgets,
+        ),
+        clients={name: take(carry.clients, index) for index, name in enumerate(run.clients.names)},
+        checkpoint=Checkpoint.of(communications, (carry, measured.posterior), measured.records, run.described),
+    )
 
 
-def _score(sites: Sites, model: Model, test: Table | None) -> Score | None:
+def _score(clients: Clients, model: Model, test: Table | None) -> Score | None:
     if test is None:
         return None
     x, y = check_table(test, model, "the test set")
-    if x.shape[1:] != sites.data.x.shape[1:] or y.shape[1:] != sites.data.y.shape[1:]:
-        expected, got = (sites.data.x.shape[1:], sites.data.y.shape[1:]), (x.shape[1:], y.shape[1:])
+    if x.shape[1:] != clients.rows.x.shape[1:] or y.shape[1:] != clients.rows.y.shape[1:]:
+        expected, got = (clients.rows.x.shape[1:], clients.rows.y.shape[1:]), (x.shape[1:], y.shape[1:])
         raise InputError(f"Expected columns of x and y as in the clients {expected} in the test set, got {got}.")
     rows = jnp.asarray(x), jnp.asarray(y)
     return lambda q: score(model, q, *rows)

@@ -30,6 +30,7 @@ LABELS = {
     "dp-pvi-strict": "DP-PVI, strict budget",
     "fedvi": "**fedvi**, strict budget",
 }
+PARTITIONS = {"A": "A: clients alike", "B": "B: sizes 19 to 1", "C": "C: sizes 6 to 1, classes differ"}
 
 
 def trimmed(results: dict[str, Any]) -> dict[str, Any]:
@@ -58,11 +59,11 @@ def _entry(entry: dict[str, Any]) -> dict[str, Any]:
 def summary(results: dict[str, Any], reference: dict[str, Any]) -> str:
     """Return the short table of the README: epsilon 0.5, accuracy and log-likelihood."""
     methods = ("pvi", "dp-pvi@0.50", "dp-pvi-strict@0.50", "fedvi@0.50")
-    head = ["rows over 10 clients", "the paper's DP-PVI", *(LABELS[method.split("@")[0]] for method in methods[1:])]
+    head = ["partition", "DP-PVI, from the paper", *(LABELS[method.split("@")[0]] for method in methods[1:])]
     lines = [[*head, LABELS["pvi"]], ["---"] * 6]
-    for partition, kind in (("A", "A: alike"), ("B", "B: sizes differ 19 to 1"), ("C", "C: sizes and classes differ")):
+    for partition in ("A", "B", "C"):
         cells = [_pair(results[partition][method]) for method in methods]
-        lines.append([kind, _pair(reference[partition]["dp-pvi@0.50"]), *cells[1:], cells[0]])
+        lines.append([PARTITIONS[partition], _pair(reference[partition]["dp-pvi@0.50"]), *cells[1:], cells[0]])
     return _markdown(lines)
 
 

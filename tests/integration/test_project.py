@@ -26,7 +26,7 @@ PACKAGES = [
     for stub in sorted(SOURCE.rglob("__init__.pyi"))
 ]
 LAYERS = [
-    {"errors", "checks", "compiling", "lazy", "numerics", "pytree", "web"},
+    {"errors", "checks", "compiling", "config", "lazy", "numerics", "pytree", "web"},
     {"families"},
     {"models"},
     {"privacy"},

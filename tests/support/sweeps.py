@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvi.experiments import Experiment, Results, RunDirectory
-from fedvi.experiments.execute import execute
+from fedvi.experiments.local_pool import execute
 
 EPSILONS = (0.5, 0.75, 1.0)
 

@@ -25,8 +25,7 @@ from fedvi import FedviError, __version__
 from fedvi.errors import InputError
 from fedvi.experiments import Results, RunDirectory, read
 from fedvi.experiments import ray_pool as ray_cluster
-from fedvi.experiments.execute import execute
-from fedvi.experiments.local_pool import ONE_THREAD
+from fedvi.experiments.local_pool import ONE_THREAD, execute
 from sweeps import long_config, run_here, wait_for, without_times
 
 LONG_RUN = "ray::fedvi even pvi seed 1"

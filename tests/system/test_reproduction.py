@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedvi.experiments import RunDirectory, paper_experiment
-from fedvi.experiments.execute import execute
+from fedvi.experiments.local_pool import execute
 from fedvi.experiments.papers import paper_config
 
 ROOT = Path(__file__).parents[2]

@@ -160,7 +160,7 @@ def report(
 def _open(experiment: Experiment, prefix: str, out: Path | None, *, resume: bool) -> RunDirectory:
     """Return a new directory for the experiment, or with `resume` the one that was left."""
     from fedvi.experiments.directory import RunDirectory
-    from fedvi.experiments.execute import newest
+    from fedvi.experiments.local_pool import newest
 
     if not resume:
         return RunDirectory.create(out or FOLDER / f"{prefix}-{time.strftime('%Y%m%d-%H%M%S')}", experiment)
@@ -185,7 +185,7 @@ def _run(
     again: str,
 ) -> None:
     """Run, write the report, and show the table; exit code 1 if a run failed."""
-    from fedvi.experiments.execute import execute
+    from fedvi.experiments.local_pool import execute
 
     try:
         outcome = execute(directory, experiment, workers, over=over, quiet=as_json)
@@ -231,7 +231,7 @@ def _preview(experiment: Experiment) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from fedvi.experiments.execute import possible_runs, settings_table
+    from fedvi.experiments.local_pool import possible_runs, settings_table
 
     runs, skipped = possible_runs(experiment)
     console = Console()

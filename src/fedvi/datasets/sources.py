@@ -1,19 +1,15 @@
-"""Where the rows of an experiment come from, and its prior."""
+"""Where the rows of an experiment come from."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from fedvi.checks import in_range, one_of, positive
+from fedvi.checks import in_range, one_of
 from fedvi.datasets.adult import paper_split, validation_split
 from fedvi.errors import InputError
-from fedvi.families.base import GaussianFamily
-from fedvi.families.full import FullGaussian
-from fedvi.families.mean_field import Gaussian
 from fedvi.inference.rows import Table
 
 
@@ -75,20 +71,3 @@ class NpzData:
         order = np.random.default_rng(self.seed).permutation(len(x))
         held_out, kept = np.split(order, [round(self.test_fraction * len(x))])
         return Dataset((x[kept], y[kept]), (x[held_out], y[held_out]) if len(held_out) else None, None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Prior:
-    """A Gaussian around zero, whose family decides that of q."""
-
-    family: str = "Gaussian"
-    variance: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("variance", self.variance)
-
-    def over(self, dim: int) -> GaussianFamily:
-        """Return the prior over so many parameters."""
-        families: dict[str, Any] = {"Gaussian": Gaussian, "FullGaussian": FullGaussian}
-        prior: GaussianFamily = families[self.family].standard(dim, self.variance)
-        return prior

@@ -22,14 +22,14 @@ import copy
 import dataclasses
 import itertools
 import os
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fedvi.checks import whole
+from fedvi.config import build, check_keys, find, read_toml, search
 from fedvi.errors import InputError
-from fedvi.experiments.kinds import build, check_keys
+from fedvi.inference.spec import Prior
 
 KEYS = ("title", "command", "seeds", "data", "model", "prior", "partition", "method", "reference")
 METHOD_KEYS = (
@@ -57,6 +57,11 @@ class Variant:
     base: str
     table: dict[str, Any]
     swept: dict[str, Any]
+
+    def parts(self) -> dict[str, Any]:
+        """Return a method's algorithm, schedule and budget: those that its table has."""
+        found = [role for role in ("algorithm", "schedule", "privacy") if role in self.table]
+        return {role: build(self.table[role], role, f"method.{self.base}.{role}") for role in found}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,22 +108,19 @@ class Experiment:
         for method in methods:
             _check_method(method)
         experiment = cls(config, partitions, methods, tuple(dict.fromkeys(seeds)))
-        for role in ("data", "model", "prior"):
-            if role in config:
-                build(role, config[role], role)
+        build(config["data"], "data")
+        build(config["model"], "model")
+        prior_of(config)
         for partition in partitions:
-            build("partition", partition.table, f"partition.{partition.base}")
+            build(partition.table, "partition", f"partition.{partition.base}")
         return experiment
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Experiment:
-        """Read a TOML file, or raise `InputError`."""
-        try:
-            config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"Cannot read {os.fspath(path)!r}: {error.strerror}.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"Cannot read {os.fspath(path)!r} as TOML: {error}") from None
+        """Read a TOML file, or raise `InputError`. Own kinds may be in its folder or in the current directory."""
+        config = read_toml(path, "the TOML file of an experiment")
+        for folder in (Path(path).parent, Path()):
+            search(folder)
         return cls.of(config)
 
     def runs(self) -> list[RunSpec]:
@@ -127,14 +129,24 @@ class Experiment:
         return [RunSpec(*combination) for combination in combinations]
 
 
+def prior_of(config: dict[str, Any]) -> Prior:
+    """Return the prior of an experiment: a Gaussian around zero, whose kind is its family."""
+    table = config.get("prior", {})
+    table = {"kind": table} if isinstance(table, str) else table
+    if isinstance(table, dict):
+        family = {"family": table["kind"]} if "kind" in table else {}
+        table = {**family, **table, "kind": "Prior"}
+    prior: Prior = build(table, "prior")
+    find(prior.family, "family", "prior.kind")
+    return prior
+
+
 def _check_method(method: Variant) -> None:
     path = f"method.{method.base}"
     check_keys(method.table, METHOD_KEYS, path)
     if "algorithm" not in method.table:
         raise InputError(f"Expected {path}.algorithm, got nothing.")
-    for role in ("algorithm", "schedule", "privacy"):
-        if role in method.table:
-            build(role, method.table[role], f"{path}.{role}")
+    method.parts()
     for key in ("communications", "max_updates", "evaluate_every"):
         if key in method.table:
             whole(f"{path}.{key}", method.table[key], 1)

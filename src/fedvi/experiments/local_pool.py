@@ -1,27 +1,34 @@
-"""Many runs side by side: one process per core, finished runs written at once, Ctrl-C loses nothing.
+"""Run an experiment into a directory, from the start or from where it was left: one process per core.
 
 Workers are processes of their own, each with one thread for its numerics: runs are independent, and small. A job is a
-few runs that differ in their seeds alone: they go through one compiled loop, and share rows and accounting. On Ctrl-C
-every worker writes a checkpoint of each run that it is in and stops; the next time the runs go on from there.
+few runs that differ in their seeds alone: they go through one compiled loop, and share rows and accounting. Finished
+runs are written at once. On Ctrl-C every worker writes a checkpoint of each run that it is in and stops; the next time
+the runs go on from there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fedvi.errors import FedviError
-from fedvi.experiments.config import RunSpec
-from fedvi.experiments.directory import RunDirectory
-from fedvi.experiments.runs import make_runs
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fedvi.errors import FedviError, InputError
+from fedvi.experiments.config import Experiment, RunSpec
+from fedvi.experiments.directory import Results, RunDirectory
+from fedvi.experiments.runs import RunRecord, load_clients, make_runs
 
 ONE_THREAD = {
     "PJRT_NPROC": "1",
@@ -30,9 +37,69 @@ ONE_THREAD = {
 }
 
 Job = tuple[RunSpec, ...]
-Finished = Callable[[RunSpec, dict[str, Any]], None]
+Finished = Callable[[RunSpec, RunRecord], None]
 RunAll = Callable[[RunDirectory, Sequence[RunSpec], int | None, Finished], None]
 """How runs get done: by `run_all` on this machine, or by what `fedvi.experiments.ray_pool.on_ray` returns."""
+
+
+def execute(
+    directory: RunDirectory,
+    experiment: Experiment,
+    workers: int | None = None,
+    *,
+    over: RunAll | None = None,
+    quiet: bool = False,
+) -> Results:
+    """Make all runs of the experiment that the directory does not have yet, and put the results together.
+
+    workers: how many runs at once; None for as many as there are cores. over: the machine, or machines, that they are
+    spread over: None for this one, or `on_ray(address)`.
+    After Ctrl-C (KeyboardInterrupt) the directory holds everything that was done; call again to go on.
+    """
+    possible, skipped = possible_runs(experiment)
+    directory.skip(skipped)
+    try:
+        with _progress(directory, experiment, possible, quiet=quiet) as finished:
+            (over or run_all)(directory, possible, workers, finished)
+    finally:
+        outcome = directory.collect(possible)
+    return outcome
+
+
+def possible_runs(experiment: Experiment) -> tuple[list[RunSpec], dict[str, str]]:
+    """Return the runs whose partitions exist, and why others do not.
+
+    In a sweep over partitions some combinations need rows that are not there; outside of a sweep that is an error.
+    """
+    data, skipped = json.dumps(experiment.config["data"]), {}
+    for partition in experiment.partitions:
+        try:
+            load_clients(data, json.dumps(partition.table))
+        except InputError as error:
+            if not partition.swept:
+                raise InputError(f"partition.{partition.base}: {error}") from None
+            skipped[partition.name] = str(error)
+    return [spec for spec in experiment.runs() if spec.partition.name not in skipped], skipped
+
+
+def settings_table(experiment: Experiment) -> list[tuple[str, str]]:
+    """Return every variant of the experiment and what its objects are, for people to read before a long run."""
+    lines = []
+    for method in experiment.methods:
+        parts = map(repr, method.parts().values())
+        limits = [
+            f"{key}={method.table[key]}" for key in ("communications", "until", "max_updates") if key in method.table
+        ]
+        lines.append((method.name, ", ".join([*parts, *limits])))
+    return lines
+
+
+def newest(folder: Path, prefix: str) -> Path:
+    """Return the newest run directory in a folder, to go on with."""
+    found = sorted(path for path in folder.glob(f"{prefix}-*") if (path / "config.toml").is_file())
+    if not found:
+        raise InputError(f"Expected a run directory {folder}/{prefix}-* to go on with, got none. Give it with --out.")
+    return found[-1]
 
 
 def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | None, finished: Finished) -> None:
@@ -81,7 +148,7 @@ def arrange_jobs(specs: Sequence[RunSpec], workers: int) -> list[Job]:
     return jobs
 
 
-def make_job(directory: RunDirectory, job: Job, stop: Callable[[], bool] | None = None) -> list[dict[str, Any]]:
+def make_job(directory: RunDirectory, job: Job, stop: Callable[[], bool] | None = None) -> list[RunRecord]:
     """Make the runs of a job, write each to the directory, and return them; none if Ctrl-C or `stop` ended it."""
     runs = make_runs(directory.config, job, [directory.checkpoint(spec) for spec in job], stop)
     for spec, run in zip(job, runs or [], strict=False):
@@ -152,5 +219,44 @@ def _take_note(_signal: int, _frame: FrameType | None) -> None:
     _stopping = True
 
 
-def _work(directory: RunDirectory, job: Job) -> list[dict[str, Any]]:
+def _work(directory: RunDirectory, job: Job) -> list[RunRecord]:
     return [] if _stopping else make_job(directory, job, lambda: _stopping)
+
+
+@contextlib.contextmanager
+def _progress(
+    directory: RunDirectory, experiment: Experiment, specs: Sequence[RunSpec], *, quiet: bool
+) -> Iterator[Finished]:
+    """Give a function that shows one more finished run; on a terminal as a bar, otherwise as lines now and then."""
+    console = Console(stderr=True, quiet=quiet)
+    done = sum(directory.is_done(spec) for spec in specs)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[latest]}"),
+    )
+    title = str(experiment.config.get("title", "experiment"))
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(escape(title), total=len(specs), completed=done, latest="starting")
+
+        def finished(_: RunSpec, run: RunRecord) -> None:
+            nonlocal done
+            done += 1
+            bar.update(task, completed=done, latest=escape(_summary(run)))
+            if not console.is_terminal and (done % 25 == 0 or done == len(specs)):
+                console.print(f"{done}/{len(specs)} runs, last: {_summary(run)}", soft_wrap=True, markup=False)
+
+        yield finished
+
+
+def _summary(run: RunRecord) -> str:
+    name = f"{run['partition']} {run['method']} seed {run['seed']}"
+    if "error" in run:
+        return f"{name}: {run['error']}"
+    final = run["final"]
+    accuracy = f"{final['accuracy']:.2f} % " if "accuracy" in final else ""
+    likelihood = f"{final['log_likelihood']:.4f}" if "log_likelihood" in final else ""
+    return f"{name}: {accuracy}{likelihood}"

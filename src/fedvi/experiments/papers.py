@@ -8,8 +8,8 @@ from importlib import resources
 from typing import Any
 
 from fedvi.checks import one_of
+from fedvi.config import unknown
 from fedvi.experiments.config import Experiment
-from fedvi.experiments.kinds import unknown
 
 RULES = {
     "published": ("pvi", "global-vi", "dp-pvi"),

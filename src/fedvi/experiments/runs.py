@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from fedvi import __version__
+from fedvi.config import build, plain
 from fedvi.datasets.partitions import distribute
 from fedvi.datasets.sources import Dataset
 from fedvi.errors import FedviError, SimulationInterrupted, SimulationsFailed
-from fedvi.experiments.config import RunSpec, Variant
-from fedvi.experiments.kinds import build
+from fedvi.experiments.config import RunSpec, Variant, prior_of
 from fedvi.inference.rows import Table
 from fedvi.privacy import accounting
 from fedvi.privacy.events import NOT_PRIVATE, to_json
@@ -37,7 +37,7 @@ MOMENTS = 6
 
 LIMITS = ("communications", "until", "max_updates", "evaluate_every")
 
-Outcome = dict[str, Any]
+RunRecord = dict[str, Any]
 
 
 def make_runs(
@@ -46,7 +46,7 @@ def make_runs(
     checkpoints: Sequence[Path],
     stop: Callable[[], bool] | None = None,
     rows: Dataset | None = None,
-) -> list[Outcome] | None:
+) -> list[RunRecord] | None:
     """Make runs that differ in their seeds alone, together, or return None if Ctrl-C or `stop` ended them.
 
     checkpoints: a path for each; after an interruption it holds what was done, for the next call.
@@ -58,13 +58,9 @@ def make_runs(
         rows, clients = load_clients(json.dumps(config["data"]), json.dumps(partition.table))
     else:
         clients = _distribute(rows, partition.table)
-    model = build("model", config["model"], "model")
+    model = build(config["model"], "model")
     dim = model.dim(rows.train[0])
-    objects = {
-        role: build(role, method.table[role], f"method.{method.base}.{role}")
-        for role in ("algorithm", "schedule", "privacy")
-        if role in method.table
-    }
+    objects = method.parts()
     limits = {key: method.table[key] for key in LIMITS if key in method.table}
     own: list[RunSettings] = [
         {"seed": spec.seed, "resume": path if path.exists() else None}
@@ -76,7 +72,7 @@ def make_runs(
             clients,
             model,
             own,
-            prior=build("prior", config.get("prior", "Gaussian"), "prior").over(dim),
+            prior=prior_of(config).over(dim),
             test=rows.test,
             progress=False,
             stop=stop,
@@ -108,9 +104,9 @@ def _one_by_one(
     checkpoints: Sequence[Path],
     stop: Callable[[], bool] | None,
     rows: Dataset,
-) -> list[Outcome] | None:
+) -> list[RunRecord] | None:
     """Make runs of which one cannot even begin, because its checkpoint is damaged for example."""
-    runs: list[Outcome] = []
+    runs: list[RunRecord] = []
     for spec, path in zip(specs, checkpoints, strict=True):
         alone = make_runs(config, [spec], [path], stop, rows)
         if alone is None:
@@ -119,7 +115,7 @@ def _one_by_one(
     return runs
 
 
-def _about(config: dict[str, Any], spec: RunSpec) -> Outcome:
+def _about(config: dict[str, Any], spec: RunSpec) -> RunRecord:
     table = spec.method.table
     return {
         "partition": spec.partition.name,
@@ -135,7 +131,7 @@ def _about(config: dict[str, Any], spec: RunSpec) -> Outcome:
     }
 
 
-def _plain(outcome: Result | Exception, sizes: dict[str, int], algorithm: Any) -> Outcome:
+def _plain(outcome: Result | Exception, sizes: dict[str, int], algorithm: Any) -> RunRecord:
     """Return what became of a run as plain values."""
     if isinstance(outcome, FedviError):
         return {"error": str(outcome)}
@@ -161,12 +157,12 @@ def load_clients(data: str, partition: str) -> tuple[Dataset, Mapping[str, Table
 @functools.lru_cache(maxsize=2)
 def load_rows(data: str) -> Dataset:
     """Return the rows of an experiment."""
-    rows: Dataset = build("data", json.loads(data), "data").load()
+    rows: Dataset = build(json.loads(data), "data").load()
     return rows
 
 
 def _distribute(rows: Dataset, partition: dict[str, Any]) -> Mapping[str, Table]:
-    return distribute(build("partition", partition, "partition"), *rows.train, columns=rows.columns)
+    return distribute(build(partition, "partition"), *rows.train, columns=rows.columns)
 
 
 def _settings(partition: Variant) -> dict[str, Any]:
@@ -253,9 +249,16 @@ def file_name(spec: RunSpec) -> str:
 
 
 def settings_digest(config: dict[str, Any], spec: RunSpec) -> str:
-    """Return a digest of all that decides what a run gives."""
-    common = {key: config.get(key) for key in ("data", "model", "prior")}
-    return _digest(json.dumps([common, spec.partition.table, spec.method.table, spec.seed], sort_keys=True))
+    """Return a digest of all that decides what a run gives, defaults included."""
+    objects = {
+        "data": build(config["data"], "data"),
+        "model": build(config["model"], "model"),
+        "prior": prior_of(config),
+        "partition": build(spec.partition.table, "partition"),
+        **spec.method.parts(),
+    }
+    limits = {key: spec.method.table[key] for key in LIMITS if key in spec.method.table}
+    return _digest(json.dumps(plain([objects, limits, spec.seed]), sort_keys=True))
 
 
 def _digest(text: str) -> str:

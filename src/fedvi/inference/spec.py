@@ -20,6 +20,8 @@ import math
 
 import numpy as np
 
+from fedvi.checks import positive
+from fedvi.config import find
 from fedvi.families.base import GaussianFamily
 from fedvi.families.full import FullGaussian
 from fedvi.families.mean_field import Gaussian
@@ -42,6 +44,22 @@ SHARE = 0.1
 
 STANDARDISE, WIDTH = 0.1, 0.05
 """Shares of a site's budget, in squared noise, that private scales and the width of the posterior take."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Prior:
+    """Independent Gaussians around zero; family: the kind of q, such as Gaussian or FullGaussian."""
+
+    family: str = "Gaussian"
+    variance: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("variance", self.variance)
+
+    def over(self, dim: int) -> GaussianFamily:
+        """Return the prior over so many parameters."""
+        prior: GaussianFamily = find(self.family, "family", "prior.family").standard(dim, self.variance)
+        return prior
 
 
 @dataclasses.dataclass(frozen=True)

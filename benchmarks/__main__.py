@@ -15,6 +15,7 @@ app = typer.Typer(help="Measure fedvi on this machine, as ratios.", no_args_is_h
 Quick = Annotated[bool, typer.Option("--quick", help="Few rounds, to see that all works.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the made-up rows and of all draws.")]
 Out = Annotated[Path | None, typer.Option(help="Directory to write to. Default: fedvi-runs/bench-DATE-TIME.")]
+Rows = Annotated[int, typer.Option(min=10, help="Of the long table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -36,6 +37,15 @@ def growth(quick: Quick = False, seed: Seed = 0, out: Out = None, as_json: Json 
     _measure(growth=True, quick=quick, seed=seed, out=out, as_json=as_json)
 
 
+@app.command()
+def tables(quick: Quick = False, rows: Rows = 10_000_000, as_json: Json = False) -> None:
+    """Time the encoding of CSV files, a long one and one with a tenth of its rows, beside pandas.read_csv."""
+    from benchmarks.csv_tables import markdown, measure_tables
+
+    results = measure_tables((100_000,) if quick else (rows // 10, rows), 1 if quick else 3)
+    typer.echo(json.dumps(results) if as_json else markdown(results))
+
+
 def _measure(*, growth: bool, quick: bool, seed: int, out: Path | None, as_json: bool) -> None:
     from rich.console import Console
 
@@ -46,7 +56,7 @@ def _measure(*, growth: bool, quick: bool, seed: int, out: Path | None, as_json:
     if as_json:
         typer.echo(json.dumps(results))
         return
-    from benchmarks.tables import render
+    from benchmarks.render import render
     from fedvi.reports import WIDE
 
     console = Console()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 
-from benchmarks.tables import digits
+from benchmarks.render import digits
 from fedvi.web.style import KNOWN, RC
 
 if TYPE_CHECKING:

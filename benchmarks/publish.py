@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables import Rows, growth_rows, other_rows, step_rows
+from benchmarks.render import Rows, growth_rows, other_rows, step_rows
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "speed.md"

@@ -182,7 +182,7 @@ def test_a_point_of_growth_says_what_it_cost(axis: str, size: int) -> None:
 
 def test_growth_is_drawn_and_told(tmp_path: Path) -> None:
     from benchmarks.figures import write_figures
-    from benchmarks.tables import growth_rows
+    from benchmarks.render import growth_rows
 
     points = [
         {"size": 10**k, "seconds": 1e-3 * 3**k, "setup_s": 0.1, "memory_mb": 9.0, "data_bytes": 10**k} for k in range(4)
@@ -198,3 +198,10 @@ def test_document_shows_the_published_numbers() -> None:
     command = [sys.executable, "-m", "benchmarks.publish", "--check"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_tables_are_encoded_beside_pandas() -> None:
+    command = [sys.executable, "-m", "benchmarks", "tables", "--quick", "--json"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    (found,) = json.loads(ran.stdout).values()
+    assert {name: result["rows"] for name, result in found.items()} == {"pandas": 100_000, "fedvi": 100_000}

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from fedvi.cli.main import app
 from fedvi.errors import InputError
-from fedvi.tables import BinaryTarget, Category, Number, NumberTarget, Schema, arrays, csv_tables, infer_schema, reader
+from fedvi.tables import BinaryTarget, Category, Number, NumberTarget, Schema, arrow_tables, csv_tables, infer_schema
 from fedvi.tables.encode import encode
+from fedvi.tables.words import plain
 
 AGE = Number("age", 0, 120, 52, 17)
 SEX = Category("sex", ("F", "M"))
@@ -130,7 +131,7 @@ def numbers(draw: st.DrawFn, kind: type, name: str) -> Any:
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
     target, *names = draw(st.lists(NAMES, min_size=2, max_size=5, unique=True))
-    words = NAMES.filter(lambda text: text != "other" and reader.plain(text) == text)
+    words = NAMES.filter(lambda text: text != "other" and plain(text) == text)
     policy = st.sampled_from(["other", "error"])
     columns = [
         draw(numbers(Number, name))
@@ -280,7 +281,7 @@ def test_columns_are_found_with_bounds_scales_values_and_notes(tmp_path: Path, m
     frame.to_csv(path, index=False)
     frame.to_parquet(tmp_path / "t.parquet")
     monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(arrays, "BATCH_ROWS", 7)
+    monkeypatch.setattr(arrow_tables, "CHUNK_ROWS", 7)
     for source in (path, tmp_path / "t.parquet", frame):
         assert infer_schema(source, "died", ignore=["days"], max_categories=3) == found
     assert encode(found.schema, path).counts.clipped == {"age": 0, "weight": 0}

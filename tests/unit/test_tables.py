@@ -28,10 +28,9 @@ from fedvi.tables import (
     Number,
     NumberTarget,
     Schema,
-    arrays,
+    arrow_tables,
     csv_tables,
     open_table,
-    reader,
 )
 from fedvi.tables import (
     encode as encoding,
@@ -40,7 +39,8 @@ from fedvi.tables import (
     read as tables,
 )
 from fedvi.tables.encode import Counts, encode, encode_chunks
-from fedvi.tables.reader import NUMBER, TEXT
+from fedvi.tables.read import NUMBER, TEXT, Kind
+from fedvi.tables.words import parse_number
 
 SCHEMA = Schema(
     (
@@ -172,9 +172,9 @@ def test_other_encodings_of_text_are_read(tmp_path: Path) -> None:
     for codec in ("latin-1", "utf-16", "utf-8"):
         path = tmp_path / f"{codec}.csv"
         path.write_text("größe,ort\n1,Zürich\n2,Genève\n", encoding=codec)
-        (batch,) = open_table(path, encoding=codec).batches({"ort": TEXT, "größe": NUMBER})
-        assert [batch.texts["ort"].values[code] for code in batch.texts["ort"].codes] == ["Zürich", "Genève"]
-        assert batch.numbers["größe"].tolist() == [1, 2]
+        (chunk,) = open_table(path, encoding=codec).chunks({"ort": TEXT, "größe": NUMBER})
+        assert [chunk.texts["ort"].values[code] for code in chunk.texts["ort"].codes] == ["Zürich", "Genève"]
+        assert chunk.numbers["größe"].tolist() == [1, 2]
 
 
 def test_a_reader_reads_files_and_frames_twice_and_streams_once(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_a_reader_reads_files_and_frames_twice_and_streams_once(tmp_path: Path) 
 def test_numbers_that_only_python_understands_are_read_too(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a\n+1.5\n   NA   \n 2 \n1e3\n?\n-.5\n")
-    (batch,) = open_table(path).batches({"a": NUMBER})
-    np.testing.assert_array_equal(batch.numbers["a"], [1.5, np.nan, 2, 1000, np.nan, -0.5])
+    (chunk,) = open_table(path).chunks({"a": NUMBER})
+    np.testing.assert_array_equal(chunk.numbers["a"], [1.5, np.nan, 2, 1000, np.nan, -0.5])
 
 
 def test_lines_within_quotation_marks_do_not_end_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,29 +205,28 @@ def test_lines_within_quotation_marks_do_not_end_a_row(tmp_path: Path, monkeypat
     writer.writeheader()
     writer.writerows(rows)
     (tmp_path / "t.csv").write_text(out.getvalue(), newline="")
-    for size in (16, 100, 1 << 20):
+    for size in (100, 300, 1 << 20):
         monkeypatch.setattr(csv_tables, "BLOCK_BYTES", size)
-        batches = list(open_table(tmp_path / "t.csv").batches({"n": NUMBER, "note": TEXT}))
-        assert np.concatenate([batch.numbers["n"] for batch in batches]).tolist() == list(range(200))
+        chunks = list(open_table(tmp_path / "t.csv").chunks({"n": NUMBER, "note": TEXT}))
+        assert np.concatenate([chunk.numbers["n"] for chunk in chunks]).tolist() == list(range(200))
         read = [
-            batch.texts["note"].values[code] if code >= 0 else ""
-            for batch in batches
-            for code in batch.texts["note"].codes
+            chunk.texts["note"].values[code] if code >= 0 else ""
+            for chunk in chunks
+            for code in chunk.texts["note"].codes
         ]
         assert read == [row["note"].replace("\r\n", "\n").strip() for row in rows]
 
 
 def test_a_quotation_mark_within_a_value_is_a_letter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 20)
-    monkeypatch.setattr(csv_tables, "LONGEST_LINE", 100)
     path = tmp_path / "t.csv"
     path.write_text("n,pipe\n" + "".join(f"{row},{row} {chr(34) if row == 7 else 'cm'}\n" for row in range(100)))
-    batches = list(open_table(path).batches({"n": NUMBER, "pipe": TEXT}))
-    assert np.concatenate([batch.numbers["n"] for batch in batches]).tolist() == list(range(100))
-    assert any('7 "' in batch.texts["pipe"].values for batch in batches)
+    chunks = list(open_table(path).chunks({"n": NUMBER, "pipe": TEXT}))
+    assert np.concatenate([chunk.numbers["n"] for chunk in chunks]).tolist() == list(range(100))
+    assert any('7 "' in chunk.texts["pipe"].values for chunk in chunks)
     path.write_text("n,pipe\n" + 200 * "1")
-    with pytest.raises(InputError, match=r"Expected lines of text in .*t.csv, got 1.. bytes without the end of one"):
-        list(open_table(path).batches({"n": NUMBER}))
+    with pytest.raises(InputError, match=r"Expected rows of at most 20 bytes in .*t.csv, got a longer one after row 0"):
+        list(open_table(path).chunks({"n": NUMBER}))
 
 
 # The encoding.
@@ -246,7 +245,7 @@ CELLS = {
 
 @given(
     st.lists(st.fixed_dictionaries(CELLS), min_size=1, max_size=19),
-    st.integers(1, 300),
+    st.integers(60, 300),
     st.integers(1, 6),
     st.sampled_from([",", ";", "\t"]),
 )
@@ -261,7 +260,7 @@ def test_encoding_in_chunks_equals_encoding_at_once_and_by_hand(
     whole = encode(SCHEMA, path, site_column="site")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_tables, "BLOCK_BYTES", block)
-        patch.setattr(arrays, "BATCH_ROWS", 3)
+        patch.setattr(arrow_tables, "CHUNK_ROWS", 3)
         patch.setattr(encoding, "CHUNK_BYTES", 4 * SCHEMA.dim * chunk)
         parts = list(encode_chunks(SCHEMA, path, site_column="site"))
         from_frame = list(
@@ -307,7 +306,7 @@ def test_counts_add_up() -> None:
 
 def test_memory_does_not_grow_with_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr(arrays, "BATCH_ROWS", 4000)
+    monkeypatch.setattr(arrow_tables, "CHUNK_ROWS", 4000)
     body = CSV.partition("\n")[2]
     table = pa.table({"age": np.arange(4000) % 90, "sex": ["F", "M"] * 2000, "died": ["no", "yes"] * 2000})
 
@@ -339,11 +338,11 @@ def test_leaving_a_stream_early_leaves_nothing_running(tmp_path: Path, monkeypat
     assert encode(SMALL, tmp_path / "u.csv").counts.rows == 30
 
 
-def test_importing_fedvi_data_does_not_import_arrow() -> None:
+def test_importing_fedvi_tables_does_not_import_arrow() -> None:
     import subprocess
     import sys
 
-    code = "import sys, fedvi.data, fedvi.cli.schema; print('pyarrow' in sys.modules)"
+    code = "import sys, fedvi.tables, fedvi.cli.schema; print('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
@@ -506,15 +505,15 @@ def test_a_number_cannot_be_the_column_of_sites() -> None:
     assert re.search(
         "Expected column 'clinic' in the dictionary, got age, sex, died", refused(ROWS, site_column="clinic")
     )
-    assert math.isnan(reader.parse_number("NA"))
+    assert math.isnan(parse_number("NA"))
 
 
 def test_columns_of_distinct_values_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1 << 12)
     path = tmp_path / "table.csv"
     path.write_text("name,kind\n" + "".join(f"person {row},{'ab'[row % 2]}\n" for row in range(5000)))
-    batches = list(open_table(path).batches({"name": TEXT, "kind": TEXT}))
-    assert [batch.texts["name"].values[code] for batch in batches for code in batch.texts["name"].codes] == [
+    chunks = list(open_table(path).chunks({"name": TEXT, "kind": TEXT}))
+    assert [chunk.texts["name"].values[code] for chunk in chunks for code in chunk.texts["name"].codes] == [
         f"person {row}" for row in range(5000)
     ]
 
@@ -525,8 +524,105 @@ def test_words_that_come_late_are_found(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "table.csv"
     path.write_text("n,kind\n" + "".join(f"{row},{kind}\n" for row, kind in enumerate(kinds)))
     found = [
-        batch.texts["kind"].values[code] if code >= 0 else ""
-        for batch in open_table(path).batches({"n": NUMBER, "kind": TEXT})
-        for code in batch.texts["kind"].codes
+        chunk.texts["kind"].values[code] if code >= 0 else ""
+        for chunk in open_table(path).chunks({"n": NUMBER, "kind": TEXT})
+        for code in chunk.texts["kind"].codes
     ]
     assert found == [kind.strip() for kind in kinds]
+
+
+# Odd files.
+
+NUMBERS = ["", " ", "0", "-0", "7", "3.25", " 12.5 ", "1e-3", "2.5E+08", "NA", "?", "nan", "+4", "1.", ".5", '"7"']
+DIGITS = ["12345678901234567890", "0.1234567890123456789", "9007199254740993", "0.12345678901234567", "1e-320"]
+WORDS = ["F", " M", "M ", "é", '5" pipe', '"7"', '"a b"', '""', '"a,b"', '"a""b"', '"two\nlines"', "\ufeffq", "NA"]
+
+
+def read(path: Path, wanted: dict[str, Kind]) -> dict[str, Any]:
+    """All numbers, as bytes, and words of a table."""
+    chunks = list(open_table(path).chunks(wanted))
+    found: dict[str, Any] = {}
+    for name, kind in wanted.items():
+        if kind == NUMBER:
+            found[name] = np.concatenate([chunk.numbers[name] for chunk in chunks]).tobytes()
+        else:
+            found[name] = [
+                chunk.texts[name].values[code] if code >= 0 else None
+                for chunk in chunks
+                for code in chunk.texts[name].codes
+            ]
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([*NUMBERS, *DIGITS]), st.sampled_from(WORDS)), min_size=1, max_size=30),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["x,y,z", '"x",y,z', '"x\n",y,z']),
+    st.booleans(),
+    st.sampled_from([1 << 22, 80]),
+)
+def test_tables_are_read_as_python_reads_them(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[str, str]],
+    end: str,
+    header: str,
+    last: bool,
+    block_bytes: int,
+) -> None:
+    lines = [header, *(f"{number},{word},z" for number, word in rows)]
+    path = tmp_path_factory.getbasetemp() / "odd.csv"
+    path.write_bytes((end.join(lines) + end * last).encode())
+    _, *cells = csv.reader(io.StringIO(path.read_bytes().decode(), newline=""))
+    wanted = {
+        "x": np.array([parse_number(cell) for cell, _, _ in cells]).tobytes(),
+        "y": [cell.strip() or None for _, cell, _ in cells],
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_tables, "BLOCK_BYTES", block_bytes)
+        assert read(path, {"x": NUMBER, "y": TEXT}) == wanted
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1), st.integers(1, 17))
+def test_numbers_are_the_nearest_doubles(
+    tmp_path_factory: pytest.TempPathFactory, values: list[float], digits: int
+) -> None:
+    texts = [*map(repr, values), *(f"{value:.{digits}g}" for value in values)]
+    path = tmp_path_factory.getbasetemp() / "numbers.csv"
+    path.write_text("x\n" + "\n".join(texts) + "\n")
+    assert read(path, {"x": NUMBER}) == {"x": np.array([float(text) for text in texts]).tobytes()}
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        (b'a"b,"c\n7,e",f"\n1,2,3\n', 1),  # a header of two lines, whose first has an even number of marks
+        (b'"a","b\nb",c\n1,2,3\n', 1),
+        (b"a,b,c\r1,2,3\r\n1,2,3\n", 2),
+        (b"a,b,c\r\n1,2,3\r\n", 1),
+        (b"a,b,c\n\n1,2,3\n\n\n1,2,3", 2),
+        (b"\xef\xbb\xbfa,b,c\n1,2,3\n", 1),
+    ],
+)
+def test_headers_of_all_forms_are_no_rows(tmp_path: Path, content: bytes, rows: int) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    column = open_table(path).columns[0]
+    assert read(path, {column: NUMBER}) == {column: np.ones(rows).tobytes()}
+
+
+def test_the_row_with_too_few_values_is_named_in_any_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 40)
+    path = tmp_path / "table.csv"
+    path.write_text("age,sex,died\n" + "1,F,no\n\n" * 50 + '2,"two\nlines",no\n3,F\n')
+    assert f"Expected 3 values in row 52 of {path}, as the header has, got 2" in refused(path)
+
+
+def test_columns_that_arrow_does_not_understand_are_read_on_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 64)
+    path = tmp_path / "table.csv"
+    cells = [("  NA  " if row in (40, 80) else str(row), "  ? " if row == 60 else "1.5") for row in range(100)]
+    path.write_text("a,b\n" + "".join(f"{a},{b}\n" for a, b in cells))
+    wanted = {name: np.array([parse_number(row[index]) for row in cells]).tobytes() for index, name in enumerate("ab")}
+    assert read(path, {"a": NUMBER, "b": NUMBER}) == wanted

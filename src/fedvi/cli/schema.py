@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fedvi.tables.encode import Counts
     from fedvi.tables.infer import Inferred
-    from fedvi.tables.reader import Reader
+    from fedvi.tables.read import TableSource
     from fedvi.tables.schema import Schema
 
 app = typer.Typer(
@@ -105,7 +105,7 @@ def _counted(sites: Any) -> dict[str, int]:
 
 
 @contextmanager
-def _progress(reader: Reader, table: Path, *, quiet: bool) -> Iterator[Callable[[], None]]:
+def _progress(reader: TableSource, table: Path, *, quiet: bool) -> Iterator[Callable[[], None]]:
     """Give a function that shows how far the reader is: on a terminal, for large files."""
     from rich.console import Console
 

@@ -22,8 +22,8 @@ from fedvi.federation.stopping import StoppingRule
 from fedvi.inference.private_client import LARGEST_PREDICTOR
 from fedvi.inference.spec import UPDATES, Spec, recipe
 from fedvi.tables.columns import BinaryTarget
-from fedvi.tables.reader import near
 from fedvi.tables.schema import Schema
+from fedvi.tables.words import near
 
 FILE, SCHEMA_FILE = "federation.toml", "schema.toml"
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedvi.checks import one_of
 from fedvi.errors import InputError
-from fedvi.tables.reader import plain
+from fedvi.tables.words import plain
 
 OTHER = "other"
 LARGEST_RANGE = 1e6

@@ -1,7 +1,7 @@
 """From a table and a schema to the design matrix, in chunks.
 
-A chunk is one block of float32, written column by column; categories go through a table from the batch's distinct
-strings to features, so that no row is looked at in Python. While a chunk is encoded and used, the next batch is parsed
+A chunk is one block of float32, written column by column; categories go through a table from the chunk's distinct
+strings to features, so that no row is looked at in Python. While a chunk is encoded and used, the next chunk is parsed
 in another thread. Memory is that of a few chunks; `encode` adds the whole matrix, once.
 
 `Counts` say what was clipped, missing and unknown at this site. They are for the people there: nothing sends them.
@@ -19,9 +19,9 @@ import numpy as np
 
 from fedvi.errors import InputError
 from fedvi.tables.columns import OTHER, BinaryTarget, Category, Number, NumberTarget
-from fedvi.tables.read import Source, open_table
-from fedvi.tables.reader import MISSING, NUMBER, TEXT, Chunk, Kind, NotANumber, Text, near, parse_number, place, plain
+from fedvi.tables.read import NUMBER, TEXT, Chunk, Kind, Source, Text, open_table
 from fedvi.tables.schema import Schema
+from fedvi.tables.words import MISSING, NotANumber, near, parse_number, place, plain
 
 CHUNK_BYTES = 32 << 20
 """Bytes of x in one chunk, at most."""
@@ -127,7 +127,7 @@ def _all_chunks(encoder: Encoder) -> list[Encoded]:
 
 
 class Encoder:
-    """Encodes batches of one table; counts go with every chunk.
+    """Encodes chunks of one table; counts go with every chunk.
 
     strict: whether to refuse a row for what it holds; if not, a target that is missing or foreign is NaN.
     """
@@ -148,45 +148,45 @@ class Encoder:
         }
         self._lines = np.arange(TILE_ROWS) * schema.dim
 
-    def encode(self, batch: Chunk, first: int, last: int) -> Encoded:
-        """Return rows `first` to `last` of a batch, encoded."""
+    def encode(self, chunk: Chunk, first: int, last: int) -> Encoded:
+        """Return rows `first` to `last` of a chunk, encoded."""
         size = last - first
         x = np.zeros((size, self.schema.dim), np.float32)
         y = None if self.target is None else np.empty(size, np.float32)
         counts = Counts(size)
         for start in range(0, size, TILE_ROWS):
             tile = slice(start, min(start + TILE_ROWS, size))
-            part = batch.part(first + tile.start, first + tile.stop)
+            part = chunk.part(first + tile.start, first + tile.stop)
             self._features(part, x[tile], counts)
             if y is not None:
                 y[tile] = self._targets(part, counts)
-        sites = None if self.site_column is None else self._sites(self.site_column, batch.part(first, last))
+        sites = None if self.site_column is None else self._sites(self.site_column, chunk.part(first, last))
         return Encoded(x, y, sites, counts)
 
-    def _features(self, batch: Chunk, x: np.ndarray, counts: Counts) -> None:
-        """Write the features of all rows of a batch into x, which is zero."""
-        flat, lines = x.reshape(-1), self._lines[: batch.rows]
+    def _features(self, chunk: Chunk, x: np.ndarray, counts: Counts) -> None:
+        """Write the features of all rows of a chunk into x, which is zero."""
+        flat, lines = x.reshape(-1), self._lines[: chunk.rows]
         at = 0
         if self.schema.intercept:
             x[:, 0] = 1
             at = 1
         for column in self.schema.columns:
             if isinstance(column, Number):
-                x[:, at], missing = self._number(column, self._values(column.name, batch, counts), batch.start, counts)
+                x[:, at], missing = self._number(column, self._values(column.name, chunk, counts), chunk.start, counts)
                 if missing is not None and column.missing == "error":
-                    row = batch.start + int(np.argmax(missing))
+                    row = chunk.start + int(np.argmax(missing))
                     raise self._missing_error(column.name, row, '"centre" or "indicator"')
                 if missing is not None and column.missing == "indicator":
                     x[:, at + 1] = missing
             else:
-                flat[lines + self._category(column, batch.texts[column.name], batch.start, counts, at)] = 1
+                flat[lines + self._category(column, chunk.texts[column.name], chunk.start, counts, at)] = 1
             at += len(column.features)
 
-    def _values(self, name: str, batch: Chunk, counts: Counts) -> np.ndarray:
+    def _values(self, name: str, chunk: Chunk, counts: Counts) -> np.ndarray:
         """Return a column of numbers, NaN where there is none."""
-        if name in batch.numbers:
-            return batch.numbers[name]
-        text = batch.texts[name]
+        if name in chunk.numbers:
+            return chunk.numbers[name]
+        text = chunk.texts[name]
         table = np.array([*map(_number_or_nan, text.values), np.nan])
         foreign = np.array([*(np.isnan(table[:-1]) & ~np.isin(text.values, list(MISSING))), False])
         _add(counts.unknown, name, int(np.count_nonzero(foreign[text.codes])))
@@ -257,14 +257,14 @@ class Encoder:
             table[code] = found + at if found >= 0 else found
         return table.take(text.codes, mode="wrap")  # code -1 is the last
 
-    def _targets(self, batch: Chunk, counts: Counts) -> np.ndarray:
-        target, start = self.target, batch.start
+    def _targets(self, chunk: Chunk, counts: Counts) -> np.ndarray:
+        target, start = self.target, chunk.start
         assert target is not None
         if isinstance(target, NumberTarget):
-            y, gaps = self._number(target, self._values(target.name, batch, counts), start, counts)
+            y, gaps = self._number(target, self._values(target.name, chunk, counts), start, counts)
             y = y.astype(np.float32)
         else:
-            text = batch.texts[target.name]
+            text = chunk.texts[target.name]
             found = self._look_up(target.name, text)
             y = SIGNS.take(found, mode="clip")
             if found.min(initial=0) >= 0:
@@ -290,8 +290,8 @@ class Encoder:
             y[gaps] = np.nan
         return y
 
-    def _sites(self, column: str, batch: Chunk) -> np.ndarray:
-        text, start = batch.texts[column], batch.start
+    def _sites(self, column: str, chunk: Chunk) -> np.ndarray:
+        text, start = chunk.texts[column], chunk.start
         codes = text.codes
         gaps = np.isin(codes, [-1, *(code for code, value in enumerate(text.values) if value in MISSING)])
         if gaps.any():
@@ -311,12 +311,12 @@ def chunks(encoder: Encoder) -> Iterator[Encoded]:
     total = Counts()
     size = max(1, CHUNK_BYTES // (4 * encoder.schema.dim))
     with (
-        closing(encoder.reader.batches(encoder.wanted)) as batches,
-        closing(batches if encoder.reader.reads_ahead else _ahead(batches)) as ahead,
+        closing(encoder.reader.chunks(encoder.wanted)) as chunks,
+        closing(_ahead(chunks)) as ahead,
     ):
-        for batch in ahead:
-            for first in range(0, batch.rows, size):
-                encoded = encoder.encode(batch, first, min(first + size, batch.rows))
+        for chunk in ahead:
+            for first in range(0, chunk.rows, size):
+                encoded = encoder.encode(chunk, first, min(first + size, chunk.rows))
                 total += encoded.counts
                 yield encoded
     for name, missing in total.missing.items():
@@ -327,14 +327,14 @@ def chunks(encoder: Encoder) -> Iterator[Encoded]:
             )
 
 
-def _ahead(batches: Iterator[Chunk]) -> Generator[Chunk, None, None]:
-    """Yield batches, each being read while the one before it is in use."""
+def _ahead(chunks: Iterator[Chunk]) -> Generator[Chunk, None, None]:
+    """Yield chunks, each being read while the one before it is in use."""
     pool = ThreadPoolExecutor(1)
-    coming = pool.submit(next, batches, None)
+    coming = pool.submit(next, chunks, None)
     try:
-        while (batch := coming.result()) is not None:
-            coming = pool.submit(next, batches, None)
-            yield batch
+        while (chunk := coming.result()) is not None:
+            coming = pool.submit(next, chunks, None)
+            yield chunk
     finally:
         wait([coming])  # a generator cannot be closed while it runs
         pool.shutdown(wait=False)

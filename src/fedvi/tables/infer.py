@@ -1,7 +1,7 @@
 """A schema from a sample table.
 
 Bounds, centres, scales and categories are read from the rows: use a table that is public or may be shown, or edit the
-schema afterwards. The table is read in batches, once or twice:
+schema afterwards. The table is read in chunks, once or twice:
 
     number     low, high   smallest and largest value, rounded outwards to two digits of their distance
                centre      mean, scale: standard deviation, to three digits
@@ -27,9 +27,9 @@ from fedvi.checks import whole
 from fedvi.errors import InputError
 from fedvi.tables.columns import OTHER, BinaryTarget, Category, Column, Number, NumberTarget, Target
 from fedvi.tables.encode import Encoder, chunks
-from fedvi.tables.read import Source, open_table
-from fedvi.tables.reader import MISSING, NUMBER, TEXT, Chunk, Kind, NotANumber, Reader, Text, parse_number, place, plain
+from fedvi.tables.read import NUMBER, TEXT, Chunk, Kind, Source, TableSource, Text, open_table
 from fedvi.tables.schema import Schema
+from fedvi.tables.words import MISSING, NotANumber, parse_number, place, plain
 
 NEGATIVES = ("0", "-1", "no", "false", "n", "f", "negative", "neg", "none", "absent", "control")
 MOST_DISTINCT = 200_000
@@ -113,7 +113,7 @@ class Summary:
         return self.rows - self.missing
 
     def add_numbers(self, values: np.ndarray) -> None:
-        """Take in one batch of numbers, by the parallel formula for means and squares."""
+        """Take in one chunk of numbers, by the parallel formula for means and squares."""
         self.is_number = True
         self.rows += len(values)
         here = values[~np.isnan(values)]
@@ -129,7 +129,7 @@ class Summary:
             self.distinct.update(np.unique(here)[:3].tolist())
 
     def add_text(self, text: Text) -> None:
-        """Take in one batch of text."""
+        """Take in one chunk of text."""
         self.rows += len(text.codes)
         counts = np.bincount(text.codes + 1, minlength=len(text.values) + 1).tolist()
         self.missing += counts[0]
@@ -142,28 +142,28 @@ class Summary:
                 self.overflown = True
 
 
-def _look(reader: Reader, names: list[str]) -> dict[str, Summary]:
+def _look(reader: TableSource, names: list[str]) -> dict[str, Summary]:
     """Return summaries of all columns: of numbers, if all values are."""
     kinds = _first_guess(reader, names)
     while True:
         found = {name: Summary(name) for name in names}
         try:
-            for batch in reader.batches(kinds):
+            for chunk in reader.chunks(kinds):
                 for name in names:
                     if kinds[name] == TEXT:
-                        found[name].add_text(batch.texts[name])
+                        found[name].add_text(chunk.texts[name])
                     else:
-                        found[name].add_numbers(_finite(batch, name, reader.name))
+                        found[name].add_numbers(_finite(chunk, name, reader.name))
         except NotANumber as error:  # late in the table: read it again
             kinds[error.column] = TEXT
         else:
             return found
 
 
-def _first_guess(reader: Reader, names: list[str]) -> dict[str, Kind]:
+def _first_guess(reader: TableSource, names: list[str]) -> dict[str, Kind]:
     """Return text for columns that hold text in the first rows."""
-    with closing(reader.batches(dict.fromkeys(names, TEXT))) as batches:
-        first = next(batches)
+    with closing(reader.chunks(dict.fromkeys(names, TEXT))) as chunks:
+        first = next(chunks)
     return {name: NUMBER if _all_numbers(first.texts[name].values[:1000]) else TEXT for name in names}
 
 
@@ -176,12 +176,12 @@ def _all_numbers(values: Sequence[str]) -> bool:
     return True
 
 
-def _finite(batch: Chunk, name: str, table: str) -> np.ndarray:
-    values = batch.numbers[name]
+def _finite(chunk: Chunk, name: str, table: str) -> np.ndarray:
+    values = chunk.numbers[name]
     infinite = np.isinf(values)
     if infinite.any():
         row = int(np.argmax(infinite))
-        raise InputError(f"Expected a finite number in {place(table, batch.start + row, name)}, got {values[row]}.")
+        raise InputError(f"Expected a finite number in {place(table, chunk.start + row, name)}, got {values[row]}.")
     return values
 
 
@@ -281,7 +281,7 @@ def _outwards(value: float, step: int, rounded: Callable[[float], int]) -> float
     return round(nearest * unit, max(-step, 0))
 
 
-def _with_residual_scale(schema: Schema, target: NumberTarget, reader: Reader, rows: int) -> NumberTarget:
+def _with_residual_scale(schema: Schema, target: NumberTarget, reader: TableSource, rows: int) -> NumberTarget:
     """Return the target with the standard deviation of what a ridge regression leaves, in the target's units.
 
     Of a long table every second, third, ... row is used, so that they fit into `REGRESSION_BYTES`. They are multiplied

@@ -29,7 +29,7 @@ import numpy as np
 from fedvi.checks import LARGEST_FEATURE_BOUND
 from fedvi.errors import InputError
 from fedvi.tables.columns import BinaryTarget, Category, Column, Number, NumberTarget, Target, shown
-from fedvi.tables.reader import near, plain
+from fedvi.tables.words import near, plain
 
 FORMAT = 1
 INTERCEPT = "(intercept)"

@@ -6,9 +6,9 @@ import numpy as np
 
 from fedvi.privacy.ledger.overlap import Sketch, number_hashes, text_hashes
 from fedvi.tables.columns import Number, NumberTarget
-from fedvi.tables.read import Source, open_table
-from fedvi.tables.reader import NUMBER, TEXT, Kind, NotANumber
+from fedvi.tables.read import NUMBER, TEXT, Kind, Source, open_table
 from fedvi.tables.schema import Schema
+from fedvi.tables.words import NotANumber
 
 
 def sketch_of(schema: Schema, source: Source, key: bytes, *, encoding: str = "utf-8") -> Sketch:
@@ -20,12 +20,12 @@ def sketch_of(schema: Schema, source: Source, key: bytes, *, encoding: str = "ut
         try:
             return Sketch.of(
                 [
-                    number_hashes(batch.numbers[name], key)
+                    number_hashes(chunk.numbers[name], key)
                     if kind == NUMBER
-                    else text_hashes(np.asarray(batch.texts[name].codes), batch.texts[name].values, key)
+                    else text_hashes(np.asarray(chunk.texts[name].codes), chunk.texts[name].values, key)
                     for name, kind in wanted.items()
                 ]
-                for batch in reader.batches(wanted)
+                for chunk in reader.chunks(wanted)
             )
         except NotANumber as error:
             if wanted[error.column] == TEXT:

@@ -1,8 +1,5 @@
 """How fast a CSV becomes a design matrix, and in how much memory, beside pandas.read_csv.
 
-    python scripts/bench_tables.py                 10 and 1 million rows, a Markdown table
-    python scripts/bench_tables.py --rows 1000000 --json
-
 The table has 4 numbers, 3 categories and a binary target. Every measurement is a process of its own: seconds are those
 of reading alone, without imports; memory is the most that the process held, imports included. Contenders take turns,
 and the fastest of the rounds counts.
@@ -10,19 +7,19 @@ and the fastest of the rounds counts.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedvi.tables import BinaryTarget, Category, Number, Schema, plain_rows
+from benchmarks.cold_start import output
+from fedvi.tables import BinaryTarget, Category, Number, Schema
 from fedvi.tables.encode import encode_chunks
 
 CHUNK = 250_000
@@ -81,18 +78,12 @@ def with_fedvi(path: Path) -> int:
     return sum(len(chunk.x) for chunk in encode_chunks(SCHEMA, path))
 
 
-def with_arrow(path: Path) -> int:
-    """Encode the whole table as fedvi does where it was installed without a compiler."""
-    plain_rows.parse = None
-    return with_fedvi(path)
-
-
-CONTENDERS = {"pandas": with_pandas, "fedvi": with_fedvi, "arrow": with_arrow}
+CONTENDERS = {"pandas": with_pandas, "fedvi": with_fedvi}
 
 
 def measure_here(contender: str, path: Path) -> dict[str, Any]:
     """Measure one contender in this process."""
-    import pandas  # noqa: F401  both contenders have the same modules loaded
+    import pandas  # noqa: F401 - both contenders have the same modules loaded
     import pyarrow.csv  # noqa: F401
 
     start, used = time.perf_counter(), time.process_time()
@@ -102,13 +93,22 @@ def measure_here(contender: str, path: Path) -> dict[str, Any]:
     return {"rows": rows, "seconds": seconds, "cpu_seconds": cpu, "peak_bytes": peak}
 
 
-def measure(path: Path, rounds: int) -> dict[str, dict[str, Any]]:
-    """Return the fastest round of each contender, each in a process of its own, with the largest peak of memory."""
+def measure_tables(sizes: Sequence[int], rounds: int) -> dict[int, dict[str, dict[str, Any]]]:
+    """Return the fastest round of each contender by number of rows, with the largest peak of memory."""
+    results = {}
+    for rows in sizes:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "table.csv"
+            make(path, rows)
+            results[rows] = _in_turns(path, rounds)
+    return results
+
+
+def _in_turns(path: Path, rounds: int) -> dict[str, dict[str, Any]]:
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
     for _ in range(rounds):
         for name, results in found.items():
-            command = [sys.executable, __file__, "--measure", name, str(path)]
-            results.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+            results.append(json.loads(output(["-m", "benchmarks.csv_tables", name, str(path)])))
     return {
         name: min(results, key=lambda result: result["seconds"])
         | {"peak_bytes": max(result["peak_bytes"] for result in results)}
@@ -122,8 +122,8 @@ def markdown(results: dict[int, dict[str, dict[str, Any]]]) -> str:
 
     lines = [
         f"| rows | pandas {pd.__version__} read_csv | fedvi encode_chunks | time, fedvi / pandas | "
-        "peak, pandas | peak, fedvi | memory | fedvi, not compiled |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "peak, pandas | peak, fedvi | memory, fedvi / pandas |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for rows, found in results.items():
         ours, theirs = found["fedvi"], found["pandas"]
@@ -135,33 +135,10 @@ def markdown(results: dict[int, dict[str, dict[str, Any]]]) -> str:
             f"{theirs['peak_bytes'] / 2**20:.0f} MiB",
             f"{ours['peak_bytes'] / 2**20:.0f} MiB",
             f"{ours['peak_bytes'] / theirs['peak_bytes']:.2f}",
-            f"{found['arrow']['seconds']:.2f} s",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=int, default=10_000_000, help="of the long table; the short one has a tenth")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--measure", nargs=2, metavar=("CONTENDER", "PATH"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if plain_rows.parse is None:
-        parser.exit(1, "Expected fedvi's compiled code, got none: install a C compiler, then fedvi again.\n")
-    if options.measure:
-        print(json.dumps(measure_here(options.measure[0], Path(options.measure[1]))))
-        return
-    results = {}
-    for rows in (options.rows // 10, options.rows):
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "table.csv"
-            make(path, rows)
-            results[rows] = measure(path, options.rounds)
-    print(json.dumps(results) if options.json else markdown(results))
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps(measure_here(sys.argv[1], Path(sys.argv[2]))))

@@ -1,3 +1,0 @@
-def parse(
-    block: bytes | memoryview, delimiter: bytes, kinds: bytes
-) -> tuple[int, list[bytearray], list[list[bytes]]] | None: ...

@@ -7,13 +7,14 @@ number therefore looks only at numbers (and text, which is never right) and lets
 from __future__ import annotations
 
 import math
-import sys
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from fedvi.compiling import jax
 from fedvi.errors import InputError
+from fedvi.pytree import loaded_jax
 
 LARGEST_FEATURE_BOUND = 8192.0
 """Of entries of x: private sums of larger ones would run out of bits."""
@@ -42,8 +43,7 @@ def in_range(name: str, value: object, low: float, high: float = math.inf, *, op
 
 def _is_jax_array(value: object) -> bool:
     """Tell whether this is an array of JAX with numbers in it, without importing JAX for the question."""
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
+    return loaded_jax() is not None and isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
 
 
 def positive(name: str, value: object) -> None:
@@ -89,8 +89,6 @@ def not_a_class(name: str, value: object) -> None:
 
 def registered(name: str, value: object) -> None:
     """Raise unless JAX knows how to take `value` apart."""
-    import jax
-
     if jax.tree_util.all_leaves([value]):
         raise InputError(
             f"Expected {name} to be a pytree, got {type(value).__name__}: decorate its class with @fedvi.pytree.pytree."

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedvi.pytree import is_pytree, register_waiting
+
 
 def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package that has an `__init__.pyi`."""
@@ -26,6 +28,8 @@ def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]],
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(homes[name]), name)
+        if is_pytree(found):
+            register_waiting()  # whoever asks for the class may give it to `jax.jit`
         setattr(module, name, found)
         return found
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
+
+from fedvi.arrays import Array
+from fedvi.compiling import jax, jnp
 
 T = TypeVar("T")
 

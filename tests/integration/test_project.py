@@ -26,7 +26,7 @@ PACKAGES = [
     for stub in sorted(SOURCE.rglob("__init__.pyi"))
 ]
 LAYERS = [
-    {"errors", "checks", "compiling", "config", "lazy", "numerics", "pytree", "web"},
+    {"errors", "arrays", "checks", "compiling", "config", "lazy", "numerics", "pytree", "web", "xla"},
     {"families"},
     {"models"},
     {"privacy"},
@@ -147,3 +147,17 @@ def test_project_names_no_machine() -> None:
     for path in texts:
         if path.is_file() and path != Path(__file__):
             assert not re.search(r"(^|[\s\"'(])/(home|root|tmp|work|Users)/", path.read_text(), re.MULTILINE), path
+
+
+def test_jax_comes_through_one_door() -> None:
+    for path in SOURCE.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        imported = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)}
+        assert not any(name.split(".")[0] == "jax" for name in imported), path
+
+
+def test_a_class_that_a_user_asks_for_can_be_compiled() -> None:
+    code = "import fedvi, sys; assert 'jax' not in sys.modules; from fedvi import Gaussian; import jax; "
+    code += "print(jax.jit(lambda q: q.mean.sum())(Gaussian.standard(3)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "0.0\n"

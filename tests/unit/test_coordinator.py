@@ -266,7 +266,7 @@ def test_a_site_that_has_said_its_last_releases_nothing_more(server: Coordinator
 def test_the_file_gives_the_posterior_that_a_coordinator_in_memory_has(server: Coordinator, tmp_path: Path) -> None:
     recipe = PROJECT.recipe
     memory = Server.start(
-        recipe.prior, PROJECT.sites, recipe.algorithm.unit_factor(recipe.prior), PROJECT.schema.digest
+        recipe.prior, PROJECT.sites, recipe.algorithm.first_factor(recipe.prior), PROJECT.schema.digest
     )
     rng = random.Random(0)
     number = dict.fromkeys(PROJECT.sites, 0)
@@ -275,7 +275,7 @@ def test_the_file_gives_the_posterior_that_a_coordinator_in_memory_has(server: C
         number[name] += 1
         parts = factor(turn)
         server.handle(name, message(PROJECT, number[name], parts))
-        tree = wire.tree_of(recipe.algorithm.unit_factor(recipe.prior), parts)
+        tree = wire.tree_of(recipe.algorithm.first_factor(recipe.prior), parts)
         memory = memory.receive(name, Release(tree, jnp.int32(number[name]), schema=PROJECT.schema.digest))
     server.close()
     with Coordinator.open(tmp_path / "coordinator.db") as rebuilt:
@@ -289,7 +289,7 @@ def test_the_file_gives_the_posterior_that_a_coordinator_in_memory_has(server: C
 def test_verification_rejects_a_product_that_is_not_that_of_the_factors(server: Coordinator, tmp_path: Path) -> None:
     server.handle("north", message(PROJECT, 1, factor(1)))
     assert server.verify() < 1e-6
-    other = wire.pack(wire.tree_of(PROJECT.recipe.algorithm.unit_factor(PROJECT.recipe.prior), factor(2)))
+    other = wire.pack(wire.tree_of(PROJECT.recipe.algorithm.first_factor(PROJECT.recipe.prior), factor(2)))
     with sqlite3.connect(tmp_path / "coordinator.db") as connection:
         connection.execute("UPDATE federation SET product = ?", (other,))
     connection.close()

@@ -322,7 +322,7 @@ def test_what_is_not_heard_is_left_to_the_prior() -> None:
     found = {
         each.feature: each for each in fit(schema, table, site_column="site", seed=0, delta="paper").coefficients()
     }
-    assert found["rare=never"].heard < 0.2 < found["rare=common"].heard
+    assert found["rare=never"].evidence_kept < 0.2 < found["rare=common"].evidence_kept
     assert found["rare=never"].std > 0.9
 
 

@@ -90,8 +90,8 @@ def test_a_product_is_read_as_bayes_rule_reads_the_noisy_observation(
 ) -> None:
     """By quadrature: w ~ N(prior), m | w ~ N(S w, S + V)."""
     prior = Gaussian.from_moments([prior_mean], [prior_variance])
-    heard = NoisyGaussian(jnp.array([m]), jnp.array([precision]), jnp.array([noise]))
-    q = heard.posterior(prior)
+    product = NoisyGaussian(jnp.array([m]), jnp.array([precision]), jnp.array([noise]))
+    q = product.posterior(prior)
     error = np.sqrt(precision + noise)
     centre, width = float(q.mean[0]), float(q.std[0])
     w = centre + width * np.linspace(-12, 12, 20_001)
@@ -114,8 +114,8 @@ def test_without_noise_it_is_the_ordinary_product() -> None:
 @pytest.mark.parametrize("precision", [0.0, -5.0])
 @pytest.mark.parametrize("noise", [0.0, 7.0, -7.0])
 def test_where_nothing_is_known_the_posterior_is_the_prior(precision: float, noise: float) -> None:
-    heard = NoisyGaussian(jnp.array([100.0]), jnp.array([precision]), jnp.array([noise]))
-    q = heard.posterior(Gaussian.standard(1))
+    product = NoisyGaussian(jnp.array([100.0]), jnp.array([precision]), jnp.array([noise]))
+    q = product.posterior(Gaussian.standard(1))
     assert (float(q.mean[0]), float(q.variance[0])) == (0.0, 1.0)
 
 
@@ -447,7 +447,7 @@ def test_settings_of_a_real_client_cannot_be_changed_after_it_was_opened(tmp_pat
 
 def test_the_server_refuses_negative_noise_and_means_that_overflow() -> None:
     honest = NoisyGaussian(jnp.array([300.0]), jnp.array([5.0]), jnp.array([1e4]))
-    coordinator = Server.start(Gaussian.standard(1, 1e4), ["a", "b"], honest.unit())
+    coordinator = Server.start(Gaussian.standard(1, 1e4), ["a", "b"], honest.one())
     huge = NoisyGaussian(jnp.array([3e38]), jnp.array([1e-6]), jnp.array([0.0]))
     with pytest.raises(ImproperRelease):
         coordinator.receive("b", Release(huge, jnp.int32(1)))
@@ -469,7 +469,7 @@ def test_a_client_recovers_from_a_posterior_that_made_no_sense() -> None:
     for q, sensible in ((bad, False), (prior, True)):
         own = draw(algorithm, model, public, 30, 30, source)
         state, release = jax.jit(client_step)(algorithm, model, public, q, state, site, own)
-        state = state if sensible else dataclasses.replace(state, factor=NoisyGaussian.unit_like(prior))
+        state = state if sensible else dataclasses.replace(state, factor=NoisyGaussian.one_like(prior))
         assert bool(np.all(np.isfinite(release.factor.natural_mean))) == sensible
 
 

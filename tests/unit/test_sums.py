@@ -266,7 +266,7 @@ def test_ledger_knows_its_schema(tmp_path: Path) -> None:
 
 
 def test_coordinator_refuses_rows_encoded_by_another_schema(tmp_path: Path) -> None:
-    unit = NoiseAwarePVI().unit_factor(Gaussian.standard(3))
+    unit = NoiseAwarePVI().first_factor(Gaussian.standard(3))
     coordinator = Server.start(Gaussian.standard(3), ["north"], unit, schema=SCHEMA.digest)
     with opened(tmp_path / "right") as site:
         after = coordinator.receive("north", site.update(coordinator.posterior))

@@ -15,10 +15,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from fedvi.audit.subject import Subject, everybody, noise_of, with_noise, without_canary
+from fedvi.compiling import jax
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.local_problem import Draws
 from fedvi.inference.rows import Rows

@@ -12,10 +12,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.families.mean_field import Gaussian
@@ -92,7 +91,7 @@ class Subject:
     @property
     def factor(self) -> Factor:
         """The factor that the client released before: not 1, so that the KL part has a gradient of its own."""
-        unit: Any = self.algorithm.unit_factor(self.prior)
+        unit: Any = self.algorithm.first_factor(self.prior)
         half = 0.5 * self.prior.precision
         return dataclasses.replace(unit, natural_mean=jnp.full_like(unit.natural_mean, 0.8), precision=half)
 

@@ -72,10 +72,9 @@ def _subjects(
     unit: str, noise_multiplier: float, clip_norm: float, steps: int, source: Callable[[], Source]
 ) -> dict[str, Subject]:
     """Return what is audited in parts; the last one, without sampling, also as whole updates."""
-    import jax.numpy as jnp
-
     from fedvi.audit.subject import Subject
     from fedvi.checks import one_of
+    from fedvi.compiling import jnp
     from fedvi.families.full import FullGaussian
     from fedvi.inference.algorithms import PVI
     from fedvi.inference.gradient_steps import GradientSteps

@@ -68,10 +68,9 @@ def _show(fitted: Fitted, coefficients: list[Coefficient], top: int, level: floa
 
     console = Console()
     shown = coefficients[:top]
-    title = f"Coefficients, {level:.0%} credible intervals; heard: what privacy noise has left"
-    table = Table(title=title)
+    table = Table(title=f"Coefficients, {level:.0%} credible intervals; kept: evidence that privacy noise has left")
     table.add_column("feature", overflow="fold")
-    for name in ("mean", "low", "high", "heard"):
+    for name in ("mean", "low", "high", "kept"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("interval", no_wrap=True)
     longest = max(len(each.feature) for each in shown)
@@ -79,7 +78,7 @@ def _show(fitted: Fitted, coefficients: list[Coefficient], top: int, level: floa
     reach = max(max(abs(each.low), abs(each.high)) for each in shown)
     for each in shown:
         numbers = (f"{value:.2f}" for value in (each.mean, each.low, each.high))
-        table.add_row(escape(each.feature), *numbers, f"{each.heard:.0%}", drawing(each, reach, room))
+        table.add_row(escape(each.feature), *numbers, f"{each.evidence_kept:.0%}", drawing(each, reach, room))
     console.print(table)
     if len(coefficients) > top:
         console.print(f"{len(coefficients) - top} more; see --top.")

@@ -12,16 +12,18 @@ cavity that an update starts from; `require_proper` guards those.
 from __future__ import annotations
 
 import abc
+import operator
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
+from fedvi.arrays import Array, namespace
+from fedvi.compiling import jax
 from fedvi.errors import ImproperError
 from fedvi.numerics import Bounds
+from fedvi.pytree import leaves, tree_map
 
 
 class Factor(abc.ABC):
@@ -37,22 +39,22 @@ class Factor(abc.ABC):
     @property
     def size(self) -> int:
         """Number of numbers that the factor is made of; a Gaussian's coordinates are as many."""
-        return sum(leaf.size for leaf in jax.tree.leaves(self))
+        return sum(leaf.size for leaf in leaves(self))
 
     def __mul__(self, other: Self) -> Self:
         self._check_same_family(other, "multiply")
-        return jax.tree.map(jnp.add, self, other)
+        return tree_map(operator.add, self, other)
 
     def __truediv__(self, other: Self) -> Self:
         self._check_same_family(other, "divide")
-        return jax.tree.map(jnp.subtract, self, other)
+        return tree_map(operator.sub, self, other)
 
     def __pow__(self, power: Float[Array, ""] | float) -> Self:
-        return jax.tree.map(lambda leaf: leaf * power, self)
+        return tree_map(lambda leaf: leaf * power, self)
 
-    def unit(self) -> Self:
+    def one(self) -> Self:
         """Return the factor 1 of the same family and shape."""
-        return jax.tree.map(jnp.zeros_like, self)
+        return tree_map(lambda leaf: namespace(leaf).zeros_like(leaf), self)
 
     @abc.abstractmethod
     def posterior(self, prior: Any) -> Any:
@@ -60,7 +62,15 @@ class Factor(abc.ABC):
 
     def is_legal(self) -> Bool[Array, "*batch"]:
         """Tell whether the factor is one that a client may release; any finite one, unless a family says otherwise."""
-        return jnp.ones(self.natural_mean.shape[:-1], bool)
+        return namespace(self.natural_mean).ones(self.natural_mean.shape[:-1], bool)
+
+    def evidence_kept(self) -> Float[Array, "*batch d"]:
+        """Return the share of the evidence about each parameter that privacy noise has left; 1 without noise."""
+        return namespace(self.natural_mean).ones_like(self.natural_mean)
+
+    def with_curvature(self, ratio: Any) -> Self:
+        """Return the factor of a likelihood that is taken to the power `ratio`."""
+        return self**ratio
 
     @abc.abstractmethod
     def repaired(self) -> tuple[Self, Int[Array, "*batch"]]:
@@ -203,7 +213,7 @@ class GaussianFamily(Factor):
     @property
     def std(self) -> Float[Array, "*batch d"]:
         """Marginal standard deviation of each parameter."""
-        return jnp.sqrt(self.variance)
+        return namespace(self.natural_mean).sqrt(self.variance)
 
     @property
     @abc.abstractmethod
@@ -223,7 +233,7 @@ class GaussianFamily(Factor):
         """Return the distribution of `w'x` for every row of x, with its derivatives in the coordinates."""
         return self.coordinates().projection(x)
 
-    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+    def sample(self, key: Array, shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
         """Draw from the Gaussian; `shape` comes before the batch and parameter axes."""
         z = jax.random.normal(key, shape + self.natural_mean.shape, self.natural_mean.dtype)
         drawn: Float[Array, "... d"] = self.coordinates().transform(z)
@@ -243,16 +253,11 @@ class GaussianFamily(Factor):
 
 def require_proper(q: GaussianFamily, what: str) -> None:
     """Raise `ImproperError` unless `q` is proper; `what` names it in the message. Not for compiled code."""
-    if bool(jnp.all(q.is_proper())):
+    if bool(q.is_proper().all()):
         return
     raise ImproperError(f"The {what} is improper: {q!r}.")
 
 
 def extent(q: GaussianFamily) -> Float[Array, ""]:
     """Return the largest mean, whatever its sign, or standard deviation of a proper Gaussian."""
-    return jnp.maximum(jnp.max(jnp.abs(q.mean)), jnp.max(q.std))
-
-
-def diagonal_matrix(values: Float[Array, "*batch d"]) -> Float[Array, "*batch d d"]:
-    """Return the matrices with these diagonals."""
-    return jnp.vectorize(jnp.diag, signature="(d)->(d,d)")(values)
+    return namespace(q.natural_mean).maximum(abs(q.mean).max(), q.std.max())

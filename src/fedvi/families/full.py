@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-import jax
-import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Bool, Float, Int
+import numpy as np
+from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
+from fedvi.arrays import Array, cholesky, default_namespace, diagonal_matrix, inverse_lower, namespace
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import ExactlyProjected, GaussianFamily, diagonal_matrix
+from fedvi.families.base import ExactlyProjected, GaussianFamily
 from fedvi.numerics import Bounds, cut, power_above, row_bits, row_sums, snapped, weight_bits, whole_row_sums
-from fedvi.pytree import pytree
+from fedvi.pytree import precision, pytree, tree_map
 
 
 @pytree
@@ -34,17 +34,18 @@ class CholeskyCoordinates:
     @property
     def log_scales(self) -> Float[Array, "*batch d"]:
         """Logarithm of the diagonal of L."""
-        return jnp.diagonal(self.root, axis1=-2, axis2=-1)
+        return self.root.diagonal(axis1=-2, axis2=-1)
 
     @property
     def cholesky(self) -> Float[Array, "*batch d d"]:
         """Lower Cholesky factor of the covariance."""
-        return jnp.tril(self.root, -1) + diagonal_matrix(jnp.exp(self.log_scales))
+        xp = namespace(self.root)
+        return xp.tril(self.root, -1) + diagonal_matrix(xp.exp(self.log_scales))
 
     def natural(self) -> FullGaussian:
         """Return the same Gaussian in natural parameters."""
-        inverse = _inverse_lower(self.cholesky)
-        precision = jnp.swapaxes(inverse, -1, -2) @ inverse
+        inverse = inverse_lower(self.cholesky)
+        precision = inverse.mT @ inverse
         return FullGaussian(_times(precision, self.mean), precision)
 
     def rows_at_once(self, columns: int) -> int:  # noqa: ARG002 - products of matrices have their own blocks
@@ -62,13 +63,13 @@ class CholeskyCoordinates:
     ) -> ExactlyProjected:
         """Return the projection of rows on their grid, in whole numbers; L'x has entries with as many bits as x."""
         columns = self.mean.shape[-1]
-        cholesky, weights = (snapped(part, weight_bits(columns)) for part in (self.cholesky, self.mean))
-        longest = power_above(feature_bound * jnp.max(jnp.sum(jnp.abs(cholesky), axis=0)))
-        scales, step = jnp.diagonal(cholesky), longest * 2.0 ** -row_bits(columns)
+        root, weights = (snapped(part, weight_bits(columns)) for part in (self.cholesky, self.mean))
+        longest = power_above(feature_bound * jnp.max(jnp.sum(jnp.abs(root), axis=0)))
+        scales, step = jnp.diagonal(root), longest * 2.0 ** -row_bits(columns)
         most = feature_bound**2 * (columns + jnp.max(scales) ** 2) * longest**2
 
         def project(x: Float[Array, "n d"], lengths: Float[Array, " n"]) -> ExactCholesky:
-            forms = jnp.rint((x @ cholesky) * (1 / step)) * step
+            forms = jnp.rint((x @ root) * (1 / step)) * step
             squares = x * x
             below = jnp.cumsum(squares[:, :0:-1], axis=1)[:, ::-1]  # sum over j > k, without subtracting
             factors = jnp.pad(below, ((0, 0), (0, 1))) + squares * (scales**2)[None]
@@ -88,7 +89,7 @@ class CholeskyCoordinates:
 
     def moments(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return mean and variance of `w'x` for every row of x."""
-        return x @ self.mean, jnp.sum((x @ self.cholesky) ** 2, axis=-1)
+        return x @ self.mean, ((x @ self.cholesky) ** 2).sum(axis=-1)
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""
@@ -96,22 +97,23 @@ class CholeskyCoordinates:
 
     def kl(self, other: CholeskyCoordinates) -> Float[Array, "*batch"]:
         """Return KL(self || other), written in differences like the mean-field one."""
-        inverse = _inverse_lower(other.cholesky)
+        xp = namespace(self.root)
+        inverse = inverse_lower(other.cholesky)
         growth = self.log_scales - other.log_scales
-        stretch = jnp.tril(inverse @ (self.cholesky - other.cholesky), -1)
+        stretch = xp.tril(inverse @ (self.cholesky - other.cholesky), -1)
         shift = _times(inverse, self.mean - other.mean)
-        scales = jnp.expm1(2 * growth) - 2 * growth
-        return 0.5 * (jnp.sum(stretch**2, axis=(-1, -2)) + jnp.sum(scales + shift**2, axis=-1))
+        scales = xp.expm1(2 * growth) - 2 * growth
+        return 0.5 * ((stretch**2).sum(axis=(-1, -2)) + (scales + shift**2).sum(axis=-1))
 
     def entropy(self) -> Float[Array, "*batch"]:
         """Return the differential entropy in nats."""
-        return jnp.sum(self.log_scales + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
+        return (self.log_scales + 0.5 * math.log(2 * math.pi * math.e)).sum(axis=-1)
 
     def expected_log(self, factor: FullGaussian) -> Float[Array, "*batch"]:
         """Return E[natural_mean'w - w'precision w / 2], linear in the (maybe improper) factor."""
-        spread = jnp.sum((factor.precision @ self.cholesky) * self.cholesky, axis=(-1, -2))
+        spread = ((factor.precision @ self.cholesky) * self.cholesky).sum(axis=(-1, -2))
         centre = factor.natural_mean - 0.5 * _times(factor.precision, self.mean)
-        return jnp.sum(centre * self.mean, axis=-1) - 0.5 * spread
+        return (centre * self.mean).sum(axis=-1) - 0.5 * spread
 
 
 @pytree
@@ -189,17 +191,19 @@ class FullGaussian(GaussianFamily):
     @classmethod
     def standard(cls, dim: int, variance: float = 1.0) -> Self:
         """Return N(0, variance I)."""
-        return cls(jnp.zeros(dim), jnp.eye(dim) / variance)
+        xp, dtype = default_namespace(), precision()
+        return cls(xp.zeros(dim, dtype), xp.eye(dim, dtype=dtype) / variance)
 
     @classmethod
     def from_moments(cls, mean: ArrayLike, spread: ArrayLike) -> Self:
         """Return the Gaussian with this mean and this covariance matrix (`spread`)."""
-        centre, covariance = jnp.asarray(mean, float), jnp.asarray(spread, float)
+        xp = default_namespace()
+        centre, covariance = (xp.asarray(part, precision()) for part in (mean, spread))
         if covariance.shape != (*centre.shape, *centre.shape[-1:]):
             raise InputError(f"Expected a covariance matrix for mean {centre.shape}, got shape {covariance.shape}.")
-        inverse = _inverse_lower(jnp.linalg.cholesky(covariance))
-        precision = jnp.swapaxes(inverse, -1, -2) @ inverse
-        return cls(_times(precision, centre), precision)
+        inverse = inverse_lower(cholesky(covariance))
+        matrix = inverse.mT @ inverse
+        return cls(_times(matrix, centre), matrix)
 
     @property
     def mean(self) -> Float[Array, "*batch d"]:
@@ -209,18 +213,19 @@ class FullGaussian(GaussianFamily):
     @property
     def variance(self) -> Float[Array, "*batch d"]:
         """Marginal variance of each parameter."""
-        return jnp.diagonal(self.covariance, axis1=-2, axis2=-1)
+        return self.covariance.diagonal(axis1=-2, axis2=-1)
 
     @property
     def covariance(self) -> Float[Array, "*batch d d"]:
         """Covariance matrix of the parameters."""
-        inverse = _inverse_lower(jnp.linalg.cholesky(self.precision))
-        return jnp.swapaxes(inverse, -1, -2) @ inverse
+        inverse = inverse_lower(cholesky(self.precision))
+        return inverse.mT @ inverse
 
     def is_proper(self) -> Bool[Array, "*batch"]:
         """Tell whether the precision is positive definite (to rounding) and everything is finite."""
-        factored = jnp.all(jnp.isfinite(jnp.linalg.cholesky(self.precision)), axis=(-1, -2))
-        return factored & jnp.all(jnp.isfinite(self.natural_mean), axis=-1)
+        xp = namespace(self.precision)
+        factored = xp.isfinite(cholesky(self.precision)).all(axis=(-1, -2))
+        return factored & xp.isfinite(self.natural_mean).all(axis=-1)
 
     def coordinates(self) -> CholeskyCoordinates:
         """Return mean and Cholesky root of the covariance.
@@ -228,32 +233,35 @@ class FullGaussian(GaussianFamily):
         Cholesky of the precision with rows and columns in reverse order gives `precision = U U'` with U upper
         triangular; then `covariance = L L'` with `L = inv(U)'` lower triangular, without inverting twice.
         """
-        upper = jnp.flip(jnp.linalg.cholesky(jnp.flip(self.precision, (-1, -2))), (-1, -2))
-        cholesky = _inverse_lower(jnp.swapaxes(upper, -1, -2))
-        log_scales = jnp.log(jnp.diagonal(cholesky, axis1=-2, axis2=-1))
-        mean = _times(cholesky, _times(jnp.swapaxes(cholesky, -1, -2), self.natural_mean))
-        return CholeskyCoordinates(mean, jnp.tril(cholesky, -1) + diagonal_matrix(log_scales))
+        xp = namespace(self.precision)
+        upper = xp.flip(cholesky(xp.flip(self.precision, (-1, -2))), (-1, -2))
+        lower = inverse_lower(upper.mT)
+        log_scales = xp.log(lower.diagonal(axis1=-2, axis2=-1))
+        mean = _times(lower, _times(lower.mT, self.natural_mean))
+        return CholeskyCoordinates(mean, xp.tril(lower, -1) + diagonal_matrix(log_scales))
 
     def log_prob(self, w: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         """Return the normalised log density at w."""
-        cholesky = jnp.linalg.cholesky(self.precision)
-        scaled = _times(jnp.swapaxes(cholesky, -1, -2), w - self.mean)
-        log_scales = jnp.log(jnp.diagonal(cholesky, axis1=-2, axis2=-1))
-        return jnp.sum(log_scales - 0.5 * scaled**2 - 0.5 * math.log(2 * math.pi), axis=-1)
+        xp = namespace(self.precision)
+        lower = cholesky(self.precision)
+        scaled = _times(lower.mT, w - self.mean)
+        log_scales = xp.log(lower.diagonal(axis1=-2, axis2=-1))
+        return (log_scales - 0.5 * scaled**2 - 0.5 * math.log(2 * math.pi)).sum(axis=-1)
 
     def repaired(self) -> tuple[Self, Int[Array, "*batch"]]:
         """Set directions (eigenvectors) with negative precision to the factor 1, and count them.
 
         A client with fewer rows than parameters has zero eigenvalues, which rounding makes a bit negative: they stay.
         """
-        values, vectors = jnp.linalg.eigh(self.precision)
-        rounding = self.dim * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values), axis=-1, keepdims=True)
+        xp = namespace(self.precision)
+        values, vectors = xp.linalg.eigh(self.precision)
+        rounding = self.dim * float(np.finfo(values.dtype).eps) * abs(values).max(axis=-1, keepdims=True)
         negative = values < -rounding
-        along = _times(jnp.swapaxes(vectors, -1, -2), self.natural_mean)
-        kept = (vectors * jnp.where(negative, 0, values)[..., None, :]) @ jnp.swapaxes(vectors, -1, -2)
-        fixed = type(self)(_times(vectors, jnp.where(negative, 0, along)), kept)
-        count = jnp.sum(negative, axis=-1, dtype=jnp.int32)
-        return jax.tree.map(lambda a, b: _where_last(count > 0, a, b), fixed, self), count
+        along = _times(vectors.mT, self.natural_mean)
+        kept = (vectors * xp.where(negative, 0, values)[..., None, :]) @ vectors.mT
+        fixed = type(self)(_times(vectors, xp.where(negative, 0, along)), kept)
+        count = negative.sum(axis=-1, dtype=xp.int32)
+        return tree_map(lambda a, b: _where_last(count > 0, a, b), fixed, self), count
 
     def best_factor(self, natural_mean: Float[Array, " d"], precision: Float[Array, "d d"]) -> Self:
         """Return the likelihood itself, which is a member of the family."""
@@ -262,13 +270,8 @@ class FullGaussian(GaussianFamily):
 
 def _times(matrix: Float[Array, "*batch d d"], vector: Float[Array, "... d"]) -> Float[Array, "... d"]:
     matrix = matrix.reshape((1,) * (vector.ndim + 1 - matrix.ndim) + matrix.shape)
-    return jnp.squeeze(matrix @ vector[..., None], axis=-1)
-
-
-def _inverse_lower(lower: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
-    identity = jnp.broadcast_to(jnp.eye(lower.shape[-1], dtype=lower.dtype), lower.shape)
-    return solve_triangular(lower, identity, lower=True)
+    return (matrix @ vector[..., None])[..., 0]
 
 
 def _where_last(condition: Bool[Array, "*batch"], yes: Array, no: Array) -> Array:
-    return jnp.where(condition.reshape(condition.shape + (1,) * (yes.ndim - condition.ndim)), yes, no)
+    return namespace(yes).where(condition.reshape(condition.shape + (1,) * (yes.ndim - condition.ndim)), yes, no)

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-import jax.numpy as jnp
-from jax.scipy.linalg import cho_factor, cho_solve
-from jaxtyping import Array, Bool, Float, Int
+import numpy as np
+from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
+from fedvi.arrays import Array, default_namespace, diagonal_matrix, namespace
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import ExactlyProjected, GaussianFamily, diagonal_matrix
+from fedvi.families.base import ExactlyProjected, GaussianFamily
 from fedvi.numerics import Bounds, cut, power_above, row_bits, row_sums, snapped, weight_bits, whole_row_sums
-from fedvi.pytree import pytree
+from fedvi.pytree import precision, pytree
 
 HIGHEST_LOG_VARIANCE = 300.0
 """Beyond this, squares of variances would overflow in double precision; single precision ends at 88."""
@@ -107,7 +108,7 @@ class MeanFieldCoordinates:
 
     def natural(self) -> Gaussian:
         """Return the same Gaussian in natural parameters."""
-        precision = jnp.exp(-self.log_variance)
+        precision = namespace(self.mean).exp(-self.log_variance)
         return Gaussian(self.mean * precision, precision)
 
     def rows_at_once(self, columns: int) -> int:
@@ -116,7 +117,8 @@ class MeanFieldCoordinates:
 
     def projection(self, x: Float[Array, "n d"]) -> MeanFieldProjection:
         """Return the distribution of `w'x` for every row of x, with its derivatives."""
-        squares, variance = x * x, jnp.exp(jnp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))
+        xp = namespace(self.mean)
+        squares, variance = x * x, xp.exp(xp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))
         return MeanFieldProjection(x @ self.mean, squares @ variance, x, squares, variance)
 
     def exact(self, feature_bound: Float[Array, ""], steepest: Any) -> ExactlyProjected:
@@ -149,7 +151,7 @@ class MeanFieldCoordinates:
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""
         shape = (1,) * (z.ndim - self.mean.ndim) + self.mean.shape
-        return self.mean.reshape(shape) + jnp.exp(0.5 * self.log_variance).reshape(shape) * z
+        return self.mean.reshape(shape) + namespace(self.mean).exp(0.5 * self.log_variance).reshape(shape) * z
 
     def kl(self, other: MeanFieldCoordinates) -> Float[Array, "*batch"]:
         """Return KL(self || other).
@@ -157,18 +159,19 @@ class MeanFieldCoordinates:
         Written in differences, so that value and gradient are exactly zero at `self == other`. An adaptive optimiser
         scales any gradient up to its learning rate: rounding errors here would become steps.
         """
+        xp = namespace(self.mean)
         growth = self.log_variance - other.log_variance
         shift = self.mean - other.mean
-        return 0.5 * jnp.sum(jnp.expm1(growth) - growth + shift**2 * jnp.exp(-other.log_variance), axis=-1)
+        return 0.5 * (xp.expm1(growth) - growth + shift**2 * xp.exp(-other.log_variance)).sum(axis=-1)
 
     def entropy(self) -> Float[Array, "*batch"]:
         """Return the differential entropy in nats."""
-        return 0.5 * jnp.sum(self.log_variance + math.log(2 * math.pi * math.e), axis=-1)
+        return 0.5 * (self.log_variance + math.log(2 * math.pi * math.e)).sum(axis=-1)
 
     def expected_log(self, factor: Gaussian) -> Float[Array, "*batch"]:
         """Return E[natural_mean'w - precision w^2 / 2], linear in the (maybe improper) factor."""
-        second_moment = self.mean**2 + jnp.exp(self.log_variance)
-        return jnp.sum(factor.natural_mean * self.mean - 0.5 * factor.precision * second_moment, axis=-1)
+        second_moment = self.mean**2 + namespace(self.mean).exp(self.log_variance)
+        return (factor.natural_mean * self.mean - 0.5 * factor.precision * second_moment).sum(axis=-1)
 
 
 @pytree
@@ -189,23 +192,26 @@ class Gaussian(GaussianFamily):
     @classmethod
     def standard(cls, dim: int, variance: float = 1.0) -> Self:
         """Return N(0, variance I)."""
-        return cls.from_moments(jnp.zeros(dim), jnp.full(dim, float(variance)))
+        return cls.from_moments(np.zeros(dim), variance)
 
     @classmethod
     def from_moments(cls, mean: ArrayLike, spread: ArrayLike) -> Self:
         """Return the Gaussian with this mean and these marginal variances (`spread`; one number for all the same)."""
-        centre, variance = jnp.asarray(mean, float), jnp.asarray(spread, float)
+        xp = default_namespace()
+        centre, variance = (xp.asarray(part, precision()) for part in (mean, spread))
         if variance.shape not in ((), centre.shape):
             raise InputError(f"Expected one variance, or one per mean {centre.shape}, got shape {variance.shape}.")
-        variance = jnp.broadcast_to(variance, centre.shape)
+        variance = xp.broadcast_to(variance, centre.shape)
         return cls(centre / variance, 1 / variance)
 
     @property
+    @np.errstate(divide="ignore", invalid="ignore")
     def mean(self) -> Float[Array, "*batch d"]:
         """Mean of the parameters."""
         return self.natural_mean / self.precision
 
     @property
+    @np.errstate(divide="ignore")
     def variance(self) -> Float[Array, "*batch d"]:
         """Marginal variance of each parameter."""
         return 1 / self.precision
@@ -217,24 +223,26 @@ class Gaussian(GaussianFamily):
 
     def is_proper(self) -> Bool[Array, "*batch"]:
         """Tell whether all precisions are positive and everything is finite, mean and variance too."""
-        finite = jnp.isfinite(self.natural_mean) & jnp.isfinite(self.mean) & jnp.isfinite(self.variance)
-        entries = (self.precision > 0) & jnp.isfinite(self.precision) & finite
-        return jnp.all(entries, axis=-1)
+        xp = namespace(self.precision)
+        finite = xp.isfinite(self.natural_mean) & xp.isfinite(self.mean) & xp.isfinite(self.variance)
+        entries = (self.precision > 0) & xp.isfinite(self.precision) & finite
+        return entries.all(axis=-1)
 
     def coordinates(self) -> MeanFieldCoordinates:
         """Return (mean, log variance)."""
-        return MeanFieldCoordinates(self.mean, -jnp.log(self.precision))
+        return MeanFieldCoordinates(self.mean, -namespace(self.precision).log(self.precision))
 
     def log_prob(self, w: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
         """Return the normalised log density at w."""
-        terms = jnp.log(self.precision / (2 * math.pi)) - self.precision * (w - self.mean) ** 2
-        return 0.5 * jnp.sum(terms, axis=-1)
+        terms = namespace(self.precision).log(self.precision / (2 * math.pi)) - self.precision * (w - self.mean) ** 2
+        return 0.5 * terms.sum(axis=-1)
 
     def repaired(self) -> tuple[Self, Int[Array, "*batch"]]:
         """Set entries with negative precision to the factor 1 (mean and precision zero), and count them."""
+        xp = namespace(self.precision)
         negative = self.precision < 0
-        keep = type(self)(jnp.where(negative, 0, self.natural_mean), jnp.where(negative, 0, self.precision))
-        return keep, jnp.sum(negative, axis=-1, dtype=jnp.int32)
+        keep = type(self)(xp.where(negative, 0, self.natural_mean), xp.where(negative, 0, self.precision))
+        return keep, negative.sum(axis=-1, dtype=xp.int32)
 
     def best_factor(self, natural_mean: Float[Array, " d"], precision: Float[Array, "d d"]) -> Self:
         """Return the factor t for which `self * t` is the mean-field optimum.
@@ -243,5 +251,6 @@ class Gaussian(GaussianFamily):
         minimises KL(q || product) has the product's mean and the precisions `diag(P)`.
         """
         product = jnp.diag(self.precision) + precision
-        mean = cho_solve(cho_factor(product, lower=True), self.natural_mean + natural_mean)
+        factored = jax.scipy.linalg.cho_factor(product, lower=True)
+        mean = jax.scipy.linalg.cho_solve(factored, self.natural_mean + natural_mean)
         return type(self)(mean * jnp.diag(product) - self.natural_mean, jnp.diag(precision))

@@ -19,10 +19,9 @@ import time
 from functools import cached_property
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from fedvi.compiling import jax, jnp
 from fedvi.errors import AbsurdRelease, FedviError, MalformedRelease, OtherFederation, OutOfSequence, ReleaseRefused
 from fedvi.families.base import extent
 from fedvi.federation.coordinator_file import CoordinatorFile

@@ -16,10 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError, UnknownClient
 from fedvi.federation.database import Database
 from fedvi.federation.description import Description, check_name
@@ -76,7 +75,7 @@ class CoordinatorFile(Closing):
     def create(cls, path: Path, project: Description) -> Self:
         """Make the file of a federation that nobody has joined yet: q is the prior."""
         recipe = project.recipe
-        unit = pack(recipe.algorithm.unit_factor(recipe.prior))
+        unit = pack(recipe.algorithm.first_factor(recipe.prior))
 
         def fill(database: Database) -> None:
             values = (project.to_text(), 0, unit, unit, None, "")
@@ -228,7 +227,7 @@ class CoordinatorFile(Closing):
 
     @cached_property
     def _unit(self) -> Any:
-        return self._recipe.algorithm.unit_factor(self._recipe.prior)
+        return self._recipe.algorithm.first_factor(self._recipe.prior)
 
     def _posterior(self, federation: Any) -> Any:
         product, lost = (unpack(self._unit, federation[part]) for part in ("product", "lost"))

@@ -24,10 +24,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from fedvi.checks import one_of
+from fedvi.compiling import jnp
 from fedvi.errors import BudgetClosed, FedviError, ImproperError, InputError, MalformedRelease, NotReached, SiteRefused
 from fedvi.federation.database import Database
 from fedvi.federation.description import Description

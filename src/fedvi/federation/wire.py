@@ -17,10 +17,9 @@ import types
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from fedvi.compiling import jax, jnp
 from fedvi.errors import MalformedRelease
 
 MAGIC = b"fedvi"

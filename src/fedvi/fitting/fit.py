@@ -15,11 +15,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedvi.checks import whole
+from fedvi.compiling import jax, jnp
 from fedvi.datasets.partitions import ByColumn
 from fedvi.errors import InputError
 from fedvi.families.base import Factor

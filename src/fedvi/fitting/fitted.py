@@ -15,15 +15,13 @@ from collections.abc import Iterator
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
 from fedvi.checks import in_range, whole
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
-from fedvi.families.noisy import NoisyGaussian
 from fedvi.inference.metrics import evaluate
 from fedvi.models.base import Model
 from fedvi.models.predictive import Bernoulli, Normal
@@ -94,7 +92,7 @@ class Predictions:
 class Coefficient:
     """One weight of the posterior, in units of the schema's scales.
 
-    heard: how much of what the sites said about it the privacy noise has left, 0 to 1; 1 without privacy.
+    evidence_kept: share of the sites' evidence about it that privacy noise has left, 0 to 1; 1 without privacy.
     """
 
     feature: str
@@ -102,7 +100,7 @@ class Coefficient:
     std: float
     low: float
     high: float
-    heard: float
+    evidence_kept: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,10 +176,8 @@ class Fitted:
         check_level(level)
         mean, std = (np.asarray(part, np.float64) for part in (self.posterior.mean, self.posterior.std))
         reach = ndtri(0.5 + level / 2) * std
-        heard = np.ones_like(mean)
-        if isinstance(self.factors, NoisyGaussian):
-            heard = np.asarray(product_of(self.factors).shrinkage, np.float64)
-        columns = zip(self.schema.features, mean, std, mean - reach, mean + reach, heard, strict=True)
+        kept = np.asarray(product_of(self.factors).evidence_kept(), np.float64)
+        columns = zip(self.schema.features, mean, std, mean - reach, mean + reach, kept, strict=True)
         return [Coefficient(feature, *map(float, numbers)) for feature, *numbers in columns]
 
     def save(self, path: str | PathLike[str]) -> None:

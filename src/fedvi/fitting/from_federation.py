@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.widths import Said, combined

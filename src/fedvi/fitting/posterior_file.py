@@ -19,10 +19,9 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.full import FullGaussian
 from fedvi.families.mean_field import Gaussian

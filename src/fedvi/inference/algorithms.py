@@ -21,8 +21,9 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
 from fedvi.checks import in_range, not_a_class, one_of
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
@@ -73,9 +74,9 @@ class Algorithm(abc.ABC):
         """Return what the factor is multiplied by on its way to the target: `(target / factor)^damping`."""
         return (target / factor) ** self.damping
 
-    def unit_factor(self, prior: GaussianFamily) -> Factor:
+    def first_factor(self, prior: GaussianFamily) -> Factor:
         """Return the factor that every client starts from."""
-        return prior.unit()
+        return prior.one()
 
     @property
     def most_updates(self) -> float:
@@ -93,7 +94,7 @@ class Algorithm(abc.ABC):
 
     def numbers(self, prior: GaussianFamily) -> int:
         """Return how many numbers get noise together, in a step or in a release."""
-        return prior.size if self.client_level is None else self.unit_factor(prior).size
+        return prior.size if self.client_level is None else self.first_factor(prior).size
 
     def event(self, prior: GaussianFamily, public_rows: int) -> Hashable:
         """Return what one update of a client that declares so many rows does to them."""
@@ -193,4 +194,4 @@ class Committee(Algorithm):
     def problem(self, public: Public, q: Any, factor: Any) -> Problem:  # noqa: ARG002
         """Tie q' to the client's share of the prior, whatever the others did."""
         share = public.prior if self.prior == "same" else public.prior ** (1 / public.clients)
-        return Problem(start=share, removed=share.unit(), base=factor.unit())
+        return Problem(start=share, removed=share.one(), base=factor.one())

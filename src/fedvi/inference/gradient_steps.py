@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
+from fedvi.arrays import Array
 from fedvi.checks import not_a_class, positive, whole
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.local_problem import Draws, Problem

@@ -9,9 +9,10 @@ these three values, and in the scale (see `fedvi.inference.algorithms`).
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Bool, Float, Int, UInt32
 
+from fedvi.arrays import Array
+from fedvi.compiling import jnp
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.pytree import pytree
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.special import expit, softmax
 
+from fedvi.arrays import Array
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.rows import check_table

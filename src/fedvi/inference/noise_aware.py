@@ -21,12 +21,12 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
+from fedvi.arrays import Array
 from fedvi.checks import in_range, not_a_class, positive, whole
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.families.noisy import NoisyGaussian
@@ -150,11 +150,11 @@ class NoiseAwarePVI(Algorithm):
 
     def problem(self, public: Public, q: Any, factor: Any) -> Problem:  # noqa: ARG002
         """Look at the rows at q; nothing is tied to a cavity."""
-        return Problem(start=q, removed=q.unit(), base=factor)
+        return Problem(start=q, removed=q.one(), base=factor)
 
-    def unit_factor(self, prior: GaussianFamily) -> NoisyGaussian:
+    def first_factor(self, prior: GaussianFamily) -> NoisyGaussian:
         """Return the factor 1, without noise."""
-        return NoisyGaussian.unit_like(prior)
+        return NoisyGaussian.one_like(prior)
 
     def change(self, factor: Any, target: Any) -> Any:
         """Damp the natural mean; precision and noise are those of the target."""

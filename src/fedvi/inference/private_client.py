@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from fedvi.checks import instance, whole
+from fedvi.compiling import jax
 from fedvi.errors import ChosenLate, InputError
 from fedvi.families.base import GaussianFamily, extent, require_proper
 from fedvi.inference.algorithms import Algorithm

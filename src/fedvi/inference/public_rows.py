@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedvi.checks import whole
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.inference.rows import Rows, Table, check_feature_bound, roomy, usable_rows
 from fedvi.models.base import Model

@@ -10,12 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
+from fedvi.arrays import Array
 from fedvi.checks import LARGEST_FEATURE_BOUND, in_range
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.numerics import row_lengths
 from fedvi.pytree import precision, pytree

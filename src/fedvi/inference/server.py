@@ -18,10 +18,10 @@ import enum
 from collections.abc import Iterable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Int
 
+from fedvi.arrays import Array
+from fedvi.compiling import jax, jnp
 from fedvi.errors import (
     ImproperError,
     ImproperRelease,
@@ -124,7 +124,7 @@ class Server:
         """Return a coordinator whose posterior is the prior; `unit` is the factor 1 of the family in use."""
         names = tuple(names)
         require_proper(prior, "prior")
-        return cls(names, init_server(prior, prior.unit() if unit is None else unit, len(names)), schema)
+        return cls(names, init_server(prior, prior.one() if unit is None else unit, len(names)), schema)
 
     @property
     def posterior(self) -> Any:

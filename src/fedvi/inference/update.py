@@ -12,11 +12,11 @@ import functools
 from collections.abc import Hashable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Int
 
+from fedvi.arrays import Array
+from fedvi.compiling import jax, jnp
 from fedvi.errors import ImproperError
 from fedvi.families.base import Factor, GaussianFamily, require_proper
 from fedvi.inference.algorithms import Algorithm
@@ -64,7 +64,7 @@ class Release:
 def init_client(algorithm: Algorithm, prior: GaussianFamily) -> ClientState:
     """Return the state of a client that has not communicated: its factor is 1."""
     zero = jnp.zeros((), jnp.int32)
-    return ClientState(algorithm.unit_factor(prior), algorithm.solver.init(prior), zero, zero)
+    return ClientState(algorithm.first_factor(prior), algorithm.solver.init(prior), zero, zero)
 
 
 def draw(

@@ -13,12 +13,11 @@ from __future__ import annotations
 import abc
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
+from fedvi.compiling import jax, jnp
 from fedvi.families.base import GaussianFamily
 from fedvi.models.predictive import Predictive
 from fedvi.models.row_vectors import Part, StoredVectors, VectorsOf
@@ -90,7 +89,7 @@ class Model(abc.ABC):
         dtype = jax.tree.leaves(q)[0].dtype
 
         def of_row(row: Array, target: Array) -> Array:
-            return ravel_pytree(self.gradient(q, row[None], target[None], jnp.ones(1, dtype), z))[0]
+            return jax.flatten_util.ravel_pytree(self.gradient(q, row[None], target[None], jnp.ones(1, dtype), z))[0]
 
         def vectors(x: Array, y: Array, lengths: Array) -> Part:  # noqa: ARG001
             with jax.enable_x64(dtype == jnp.float64):  # the model's own work stays as it is

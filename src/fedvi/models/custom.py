@@ -12,13 +12,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
 from fedvi.checks import whole
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.models.base import Model
@@ -108,7 +107,7 @@ class LikelihoodMixture:
         """Return the log probability of each row's y."""
 
         def of_row(row: tuple[Array, Array]) -> Array:
-            return logsumexp(jax.vmap(self.log_likelihood, (0, None, None))(self.draws, *row))
+            return jax.scipy.special.logsumexp(jax.vmap(self.log_likelihood, (0, None, None))(self.draws, *row))
 
         return _in_chunks(of_row, (self.x, y)) - jnp.log(float(len(self.draws)))
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
 from fedvi.checks import whole
+from fedvi.compiling import jax, jnp
 from fedvi.pytree import pytree, static
 
 
@@ -77,13 +76,13 @@ def log_expected_sigmoid(mean: Float[Array, " n"], variance: Float[Array, " n"])
 
     nodes, weights = (jnp.asarray(part, mean.dtype) for part in _gauss_hermite(32))
     eta = centre[:, None] + jnp.sqrt(jnp.minimum(variance, 1.0))[:, None] * nodes[None]
-    narrow = logsumexp(jax.nn.log_sigmoid(eta) + jnp.log(weights)[None], axis=1)
+    narrow = jax.scipy.special.logsumexp(jax.nn.log_sigmoid(eta) + jnp.log(weights)[None], axis=1)
 
     step = 0.75
     grid = np.arange(-36.0, 36.0 + step, step)
     log_density = jnp.asarray(np.log(step / 4) - 2 * np.log(np.cosh(grid / 2)), mean.dtype)
     gaps = (centre[:, None] - jnp.asarray(grid, mean.dtype)[None]) / jnp.sqrt(jnp.maximum(variance, 1.0))[:, None]
-    wide = logsumexp(log_ndtr(gaps) + log_density[None], axis=1)
+    wide = jax.scipy.special.logsumexp(jax.scipy.special.log_ndtr(gaps) + log_density[None], axis=1)
 
     value = jnp.where(variance < 1.0, narrow, wide)
     return jnp.where(tail, mean + variance / 2 + value, value)

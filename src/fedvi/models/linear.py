@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
 from fedvi.checks import positive
+from fedvi.compiling import jnp
 from fedvi.families.base import GaussianFamily
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.predictive import Normal

@@ -19,10 +19,11 @@ import abc
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
+from fedvi.compiling import jnp
 from fedvi.errors import InputError
 from fedvi.families.base import ExactProjection
 from fedvi.models.base import Model

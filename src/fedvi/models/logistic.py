@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import field
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
 from fedvi.checks import not_a_class, one_of
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.models.expectations import GaussHermite, MonteCarlo, log_expected_sigmoid

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import jax
-import jax.numpy as jnp
-from jax.scipy.stats import norm
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
+from fedvi.compiling import jax, jnp
 from fedvi.pytree import pytree
 
 
@@ -74,11 +73,11 @@ class Normal:
 
     def log_prob(self, y: Float[Array, " n"]) -> Float[Array, " n"]:
         """Return the log density of each y."""
-        return norm.logpdf(y, self.mean, jnp.sqrt(self.variance))
+        return jax.scipy.stats.norm.logpdf(y, self.mean, jnp.sqrt(self.variance))
 
     def interval(self, level: float = 0.9) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return the ends of the central interval that holds y with probability `level`."""
-        half_width = norm.ppf(0.5 + level / 2) * jnp.sqrt(self.variance)
+        half_width = jax.scipy.stats.norm.ppf(0.5 + level / 2) * jnp.sqrt(self.variance)
         return self.mean - half_width, self.mean + half_width
 
     def mixture(self) -> Normal:

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
-from jaxtyping import Array
-
+from fedvi.arrays import Array
 from fedvi.checks import one_number
+from fedvi.compiling import jnp
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.row_vectors import Part, ScaledRows, SquaredRows, VectorsOf
 from fedvi.numerics import row_bits, widen

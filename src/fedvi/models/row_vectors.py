@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import jax
-import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
+from fedvi.compiling import jax, jnp
 from fedvi.families.base import ExactProjection
 from fedvi.numerics import Bounds, cut, row_bits, row_sums
 from fedvi.pytree import pytree, static
@@ -92,7 +91,7 @@ class ProjectedVectors:
 
     def longest_cut(self, bounds: Bounds) -> Float[Array, ""]:
         """Return the most that one unit of every cut number amounts to."""
-        units, _ = ravel_pytree(self.units(bounds))
+        units, _ = jax.flatten_util.ravel_pytree(self.units(bounds))
         return jnp.sqrt(jnp.sum(units**2)) * 2.0 ** (row_bits(self.columns) + 1)
 
 
@@ -162,7 +161,7 @@ class StoredVectors:
 
     def least_dot(self, direction: Any) -> Float[Array, " n"]:
         """Return the inner products."""
-        flat, _ = ravel_pytree(direction)
+        flat, _ = jax.flatten_util.ravel_pytree(direction)
         return self.vectors @ flat
 
     def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Any:
@@ -179,5 +178,5 @@ class StoredVectors:
         return bounds.step * jnp.sqrt(float(self.vectors.shape[1]))
 
     def _tree(self, flat: Float[Array, " k"]) -> Any:
-        _, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf.astype(flat.dtype), self.like))
+        _, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(lambda leaf: leaf.astype(flat.dtype), self.like))
         return unravel(flat)

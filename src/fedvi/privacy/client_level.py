@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TypeVar
 
-import jax
-import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
 from fedvi.checks import in_range, one_number
+from fedvi.compiling import jax, jnp
 from fedvi.models.row_vectors import Part, StoredVectors
 from fedvi.numerics import Bounds, double_precision, narrow, widen
 from fedvi.privacy.clipping import clipped_sums, in_units
@@ -60,7 +59,7 @@ class ClientLevel:
         one_number("clip_norm", self.clip_norm)
         one_number("noise_multiplier", self.noise_multiplier)
         with double_precision():
-            flat, unravel = ravel_pytree(widen(change))
+            flat, unravel = jax.flatten_util.ravel_pytree(widen(change))
             bounds = Bounds(widen(self.clip_norm), jnp.ones_like(flat[0]), 1)
             part = Part(StoredVectors(flat[None], flat))
             summed = in_units(clipped_sums(part, jnp.ones(1), bounds), part, bounds)

@@ -20,11 +20,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
+from fedvi.compiling import jax, jnp
 from fedvi.models.row_vectors import Part
 from fedvi.numerics import Bounds, bits_of, snapped, weight_bits
 
@@ -79,7 +78,7 @@ def in_units(sums: Sums, parts: Any, bounds: Bounds, offset: Any = None) -> Any:
 
 def usable_offset(offset: Any, bounds: Bounds) -> Any:
     """Return an offset with few bits, so that inner products are exact, and not so long that rounding counts."""
-    flat, unravel = ravel_pytree(offset)
+    flat, unravel = jax.flatten_util.ravel_pytree(offset)
     longest = bounds.norm * min(2.0**28 / (bounds.rows * flat.size**0.5), LONGEST_OFFSET)
     length = jnp.sqrt(jnp.sum(flat**2))
     shorter = unravel(flat * jnp.minimum(1, longest / jnp.maximum(length, jnp.finfo(flat.dtype).tiny)))

@@ -34,11 +34,11 @@ import functools
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Float, Int, UInt32
 
+from fedvi.arrays import Array
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.numerics import widen
 from fedvi.privacy.randomness import Source

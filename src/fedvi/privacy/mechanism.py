@@ -19,13 +19,12 @@ import abc
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Float, Int, UInt32
 
+from fedvi.arrays import Array
 from fedvi.checks import in_range, one_number, one_of, whole
+from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
 from fedvi.numerics import Bounds, double_precision, narrow, widen
 from fedvi.privacy.clipping import clipped_sums, in_units, usable_offset
@@ -207,7 +206,7 @@ class GaussianMechanism(abc.ABC):
 
             sums = batch.sum_over_rows(clipped, at_once)
             anybody = vectors(*batch.take(jnp.zeros(at_once, int)))  # for the units, which are public
-            flat, unravel = ravel_pytree(in_units(sums, anybody, bounds, shift))
+            flat, unravel = jax.flatten_util.ravel_pytree(in_units(sums, anybody, bounds, shift))
             noisy = released(flat, batch.privacy_noise, batch.grid)
             return narrow(unravel(noisy), q), as_words(noisy)
 

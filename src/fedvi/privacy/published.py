@@ -13,8 +13,9 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
 from fedvi.checks import in_range, whole
 from fedvi.privacy.budget import PAPER, Budget
 from fedvi.privacy.events import noise_given, poisson_gaussian

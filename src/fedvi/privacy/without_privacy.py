@@ -13,12 +13,12 @@ import abc
 from collections.abc import Hashable
 from typing import Any, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedvi.arrays import Array
 from fedvi.checks import in_range, whole
+from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
 from fedvi.privacy.events import NOT_PRIVATE
 from fedvi.privacy.mechanism import Batch, Words

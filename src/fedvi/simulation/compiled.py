@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import functools
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Int
 
+from fedvi.arrays import Array
+from fedvi.compiling import jax, jnp
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.local_problem import Draws, Public
@@ -68,7 +68,7 @@ class Block:
 @functools.partial(jax.jit, static_argnames="clients")
 def init_carry(algorithm: Algorithm, prior: GaussianFamily, clients: int) -> Carry:
     """Return the state before the first turn."""
-    unit: Factor = algorithm.unit_factor(prior)
+    unit: Factor = algorithm.first_factor(prior)
     return Carry(
         server=init_server(prior, unit, clients),
         clients=repeat(init_client(algorithm, prior), clients),

@@ -15,9 +15,9 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import NamedTuple, TypeVar
 
-import jax
 import numpy as np
 
+from fedvi.compiling import jax
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.local_problem import Draws, Public

@@ -9,11 +9,10 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedvi.checks import in_range, instance, not_a_class, whole
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily, require_proper
 from fedvi.families.mean_field import Gaussian

@@ -17,10 +17,9 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from fedvi.compiling import jax, jnp
 from fedvi.errors import ResumeError
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.update import ClientState

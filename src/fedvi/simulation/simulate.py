@@ -15,11 +15,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Unpack
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedvi.checks import whole
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError, SimulationInterrupted, SimulationsFailed
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.algorithms import Algorithm

@@ -12,6 +12,7 @@
     │   ├── OtherFederation   the site was set up for another one
     │   ├── OtherSchema       the client encodes its rows by another feature schema
     │   └── ImproperRelease   applying it would make the posterior improper
+    ├── FileFailed            a file could not be read or written now: a full disk, another process
     ├── NotReached            no answer came; what was sent may have arrived, and is sent again
     ├── SiteRefused           the coordinator and this site do not agree; nothing more is released
     ├── SimulationsFailed     some of the runs made together went wrong; the others were made
@@ -96,6 +97,10 @@ class OtherSchema(ReleaseRefused):
 
 class ImproperRelease(ReleaseRefused, ImproperError):
     """Applying the release would make the posterior improper."""
+
+
+class FileFailed(FedviError):
+    """A file could not be read or written now, such as on a full disk."""
 
 
 class NotReached(FedviError):

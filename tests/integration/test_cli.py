@@ -14,7 +14,8 @@ import pytest
 
 from fedvi import Budget
 from fedvi.privacy.events import poisson_gaussian
-from fedvi.privacy.ledger.ledger import Ledger, digest
+from fedvi.privacy.ledger.ledger import Ledger
+from fedvi.privacy.ledger.overlap import rows_digest
 
 UPDATE = poisson_gaussian(5.0, 0.02, 25, numbers=14)
 
@@ -27,7 +28,7 @@ def fedvi(*arguments: Any, cwd: Path | None = None) -> subprocess.CompletedProce
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
     path = tmp_path / "clinic.db"
-    with Ledger.create(path, Budget(0.5, 1e-4), digest(np.ones((3, 2)), np.ones(3))) as opened:
+    with Ledger.create(path, Budget(0.5, 1e-4), rows_digest(np.ones((3, 2)), np.ones(3))) as opened:
         opened.plan(UPDATE)
         for _ in range(3):
             opened.charge(UPDATE)
@@ -101,7 +102,7 @@ def test_ledger_show_and_export_and_statement_and_verify(ledger: Path) -> None:
 
 
 def test_ledger_commands_work_while_a_client_has_it_open(ledger: Path) -> None:
-    data = digest(np.ones((3, 2)), np.ones(3))
+    data = rows_digest(np.ones((3, 2)), np.ones(3))
     with Ledger.open(ledger, data) as opened:
         opened.charge(UPDATE)
         assert json.loads(fedvi("ledger", "show", ledger, "--json").stdout)["spent"]["updates"] == 4
@@ -111,7 +112,7 @@ def test_ledger_verify_notices_an_older_copy_and_a_missing_witness(
     ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = ledger.read_bytes()
-    with Ledger.open(ledger, digest(np.ones((3, 2)), np.ones(3))) as opened:
+    with Ledger.open(ledger, rows_digest(np.ones((3, 2)), np.ones(3))) as opened:
         opened.charge(UPDATE)
     ledger.write_bytes(old)
     ran = fedvi("ledger", "verify", ledger)

@@ -21,7 +21,6 @@ import pytest
 from fedvi.cli.main import main
 from fedvi.federation.coordinator import Coordinator
 from fedvi.federation.coordinator_file import CoordinatorFile
-from fedvi.federation.database import Database
 from fedvi.federation.demo.chaos import KINDS, Chaos
 from fedvi.federation.demo.checking import Check, Files, check
 from fedvi.federation.demo.local import LocalFederation
@@ -30,6 +29,7 @@ from fedvi.federation.site import Site, payments, read_site
 from fedvi.federation.transports.flare.processes import MARK
 from fedvi.federation.wire import pack, unpack
 from fedvi.inference.update import init_client
+from fedvi.sqlite import Database
 from small_federation import coordinator, project, site
 
 PROJECT = project(updates=6)

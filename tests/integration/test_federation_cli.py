@@ -284,8 +284,8 @@ def test_joining_again_ends_what_a_killed_command_has_left_at_work(
     kit, ledger = kit_of(made, tmp_path), tmp_path / "ledger"
     arguments = joining(kit, write_table(tmp_path / "table.csv", 0), ledger, "--yes")
     assert here(*arguments)[0] == 0
-    lines = "import sys, time", "from fedvi.privacy.ledger import storage", "from pathlib import Path"
-    hold = "kept = storage.lock(Path(sys.argv[1])); print('locked', flush=True); time.sleep(120)"
+    lines = "import sys, time", "from fedvi.sqlite import Locked", "from pathlib import Path"
+    hold = "kept = Locked.open(Path(sys.argv[1])); print('locked', flush=True); time.sleep(120)"
     command = [sys.executable, "-c", "; ".join((*lines, hold)), str(ledger)]
     marked = os.environ | {MARK: str(kit.with_suffix("") / "engine")}
     with subprocess.Popen(command, env=marked, stdout=subprocess.PIPE, text=True) as job:

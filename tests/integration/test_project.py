@@ -26,7 +26,7 @@ PACKAGES = [
     for stub in sorted(SOURCE.rglob("__init__.pyi"))
 ]
 LAYERS = [
-    {"errors", "arrays", "checks", "compiling", "config", "lazy", "numerics", "pytree", "web", "xla"},
+    {"arrays", "checks", "compiling", "config", "console", "errors", "files", "lazy", "numerics", "pytree", "sqlite", "web", "xla"},
     {"families"},
     {"models"},
     {"privacy"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import sqlite3
@@ -35,13 +37,14 @@ from fedvi.privacy import ClientLevel, FullBatchGaussian
 from fedvi.privacy.events import gaussian, poisson_gaussian
 from fedvi.privacy.ledger import ledger as ledgers
 from fedvi.privacy.ledger.ledger import Ledger
+from fedvi.privacy.ledger.overlap import rows_digest
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
 from fedvi.privacy.randomness import System
 
 UPDATE = poisson_gaussian(5.0, 0.02, 25, numbers=14)
 SUMMARY = gaussian(20.0, numbers=6)
 BUDGET = Budget(0.5, 1e-4)
-DATA = ledgers.digest(np.arange(6.0).reshape(3, 2), np.ones(3))
+DATA = rows_digest(np.arange(6.0).reshape(3, 2), np.ones(3))
 
 
 @pytest.fixture
@@ -103,6 +106,36 @@ def test_a_ledger_outlives_runs(path: Path) -> None:
         assert not ledger.spent.caveats
 
 
+def test_a_ledger_of_version_0_1_is_read(path: Path) -> None:
+    """It says `example` for a row and `word` for an acknowledgement; the chain is written out here."""
+    make(path)
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TRIGGER never_changed; DROP TRIGGER never_deleted;")
+    opening = json.loads(connection.execute("SELECT body FROM entries").fetchone()[0]) | {"unit": "example"}
+    bodies = [
+        ("opened", opening),
+        ("word", {"accepted": "moved"}),
+        ("word", {"accepted": "rolled back", "caveat": "x"}),
+    ]
+    connection.execute("DELETE FROM entries")
+    chain = ""
+    for number, (kind, body) in enumerate(bodies):
+        text = json.dumps([chain, number, "2026-01-01", kind, body], sort_keys=True)
+        chain = hashlib.sha256(text.encode()).hexdigest()
+        row = (number, "2026-01-01", kind, json.dumps(body), chain)
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", row)
+    connection.commit()
+    connection.close()
+    book = ledgers.read(path)
+    assert book.unit == "row"
+    assert [entry.body["accepted"] for entry in book.acknowledgements] == ["moved", "rolled back"]
+    assert book.spent.caveats == ("x",)
+    with Ledger.open(path, DATA, accept="rolled back") as ledger:
+        ledger.plan(UPDATE, 1)
+        ledger.charge(UPDATE)
+        assert "Protected: one row." in ledger.spent.statement("it")
+
+
 def test_releases_whose_noise_was_not_on_a_lattice_are_no_guarantee(path: Path) -> None:
     """Ledgers of earlier versions do not say how many numbers got noise."""
     with Ledger.create(path, BUDGET, DATA) as ledger:
@@ -133,7 +166,7 @@ def test_settings_chosen_after_a_release_need_a_filter_or_a_word(path: Path, tmp
             ledger.plan(SUMMARY, 1)
         assert ledger.plan(SUMMARY, 1, independent=True) == 1
         assert ledger.remaining(UPDATE) == 0  # what was not used is given up
-    other = ledgers.digest(np.zeros((2, 2)), np.zeros(2))
+    other = rows_digest(np.zeros((2, 2)), np.zeros(2))
     with Ledger.create(tmp_path / "filter.db", Budget(0.5, 1e-4, "filter"), other) as ledger:
         assert ledger.plan(UPDATE, 20) == 20
         ledger.charge(UPDATE)
@@ -282,7 +315,7 @@ def test_something_else_is_no_ledger(path: Path, tmp_path: Path) -> None:
     path.write_text("a letter to grandmother, long enough to be a header of something")
     with pytest.raises(LedgerDamaged):
         Ledger.open(path, DATA)
-    with pytest.raises(LedgerError, match="There is no file"):
+    with pytest.raises(LedgerError, match="got none"):
         Ledger.open(tmp_path / "missing.db", DATA)
     with pytest.raises(LedgerError, match="exists already"):
         Ledger.create(path, BUDGET, DATA)
@@ -301,7 +334,7 @@ def test_a_ledger_that_cannot_be_made_leaves_nothing_behind(
             Ledger.create(path, BUDGET, DATA)
     assert not path.exists()
     with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "_write", lambda *_: power_cut(None))
+        patched.setattr("fedvi.privacy.ledger.ledger.write_entries", lambda *_: power_cut(None))
         with pytest.raises(RuntimeError, match="power cut"):
             Ledger.create(path, BUDGET, DATA)
     assert not path.exists()
@@ -354,8 +387,8 @@ def test_a_failed_creation_does_not_block_other_data(path: Path, state_directory
 def test_a_full_disk_stops_the_charge_and_nothing_is_lost(path: Path) -> None:
     make(path, updates=60, charges=3)
     with Ledger.open(path, DATA) as ledger:
-        pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
-        ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+        pages = ledger._database.execute("PRAGMA page_count")[0][0]
+        ledger._database.execute(f"PRAGMA max_page_count = {pages}")
         made = 3
         with pytest.raises(LedgerError, match="full"):  # noqa: PT012
             while True:
@@ -379,7 +412,7 @@ def test_an_older_copy_is_refused(path: Path) -> None:
         Ledger.open(path, DATA)
     with Ledger.open(path, DATA, accept="rolled back") as ledger:
         assert "NOT A GUARANTEE: the ledger was rolled back from entry 4" in ledger.spent.statement("it")
-        assert "On a person's word: 'rolled back' was accepted" in ledger.spent.statement("it")
+        assert "Confirmed by a person: 'rolled back' was accepted" in ledger.spent.statement("it")
     with Ledger.open(path, DATA) as ledger:
         assert ledger.spent.caveats  # for ever
 
@@ -437,7 +470,7 @@ def test_a_crash_before_the_witness_saw_is_no_rollback(path: Path, monkeypatch: 
 
 def test_a_ledger_belongs_to_its_data(path: Path, tmp_path: Path) -> None:
     make(path, charges=1)
-    other = ledgers.digest(np.zeros((3, 2)), np.ones(3))
+    other = rows_digest(np.zeros((3, 2)), np.ones(3))
     with pytest.raises(OtherData, match="belongs to other data"):
         Ledger.open(path, other)
     with pytest.raises(OtherData, match=r"has a ledger already: .*ledger\.db"):
@@ -462,20 +495,20 @@ def test_deleting_a_ledger_does_not_renew_the_budget(path: Path) -> None:
 
 def test_digest_knows_the_same_rows_in_any_order_and_type_and_tells_others_apart() -> None:
     x, y = np.random.default_rng(0).normal(size=(4, 3)), np.arange(4.0)
-    same = ledgers.digest(x, y)
-    assert same == ledgers.digest(x[::-1], y[::-1]) == ledgers.digest(x.astype(np.float32), list(y))
+    same = rows_digest(x, y)
+    assert same == rows_digest(x[::-1], y[::-1]) == rows_digest(x.astype(np.float32), list(y))
     changed = [(x + 1e-3, y), (x, y[::-1]), (x[:3], y[:3]), (x.reshape(4, 3, 1)[:, :2], y), (np.roll(x, 1, 1), y)]
-    zero = ledgers.digest(np.zeros((2, 1)), np.zeros(2))
-    assert zero == ledgers.digest(-np.zeros((2, 1)), np.zeros(2))
+    zero = rows_digest(np.zeros((2, 1)), np.zeros(2))
+    assert zero == rows_digest(-np.zeros((2, 1)), np.zeros(2))
     twice = (np.concatenate([x, x]), np.concatenate([y, y]))
-    assert len({same, *(ledgers.digest(*pair) for pair in [*changed, twice])}) == 7
+    assert len({same, *(rows_digest(*pair) for pair in [*changed, twice])}) == 7
 
 
 def test_data_in_another_order_or_type_has_no_second_budget(path: Path, tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(5, 2)), np.ones(5)
-    Ledger.create(path, BUDGET, ledgers.digest(x, y)).close()
+    Ledger.create(path, BUDGET, rows_digest(x, y)).close()
     with pytest.raises(OtherData, match="has a ledger already"):
-        Ledger.create(tmp_path / "again.db", BUDGET, ledgers.digest(x[::-1].astype(np.float32), y))
+        Ledger.create(tmp_path / "again.db", BUDGET, rows_digest(x[::-1].astype(np.float32), y))
 
 
 def test_a_damaged_witness_is_no_way_to_a_second_budget(path: Path, tmp_path: Path, state_directory: Path) -> None:
@@ -532,7 +565,7 @@ def test_the_fingerprint_is_keyed_and_the_key_is_not_exported(path: Path, tmp_pa
 def test_budgets_without_a_guarantee_are_refused(path: Path, budget: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Ledger.create(path, budget, DATA)
-    with pytest.raises(InputError, match="one of example, client"):
+    with pytest.raises(InputError, match="one of row, client"):
         Ledger.create(path, BUDGET, DATA, unit="household")
     with pytest.raises(InputError, match="Expected accept to be one of"):
         Ledger.create(path, BUDGET, DATA, accept="anything")
@@ -671,7 +704,7 @@ def test_a_maker_killed_at_any_instant_leaves_no_ledger_or_one_that_works(
 ) -> None:
     """A real process dies in the middle of making the ledger; whoever comes next needs nobody's word."""
     code = (
-        "import os, sys; from fedvi.privacy import Budget, witness; from fedvi.privacy.ledger.ledger import Ledger\n"
+        "import os; from fedvi.privacy import Budget, Ledger; from fedvi.privacy.ledger import witness\n"
         f"witness.{instant} = lambda *_: os._exit(9)\n"
         f"Ledger.create({str(path)!r}, Budget({BUDGET.epsilon}, {BUDGET.delta}), {DATA!r})"
     )
@@ -680,7 +713,7 @@ def test_a_maker_killed_at_any_instant_leaves_no_ledger_or_one_that_works(
     opened = Ledger.open(path, DATA) if path.exists() else Ledger.create(path, BUDGET, DATA)
     with opened as ledger:
         assert not ledger.book.charged
-        assert not ledger.book.words
+        assert not ledger.book.acknowledgements
     assert {each.name for each in tmp_path.iterdir() if "unfinished" in each.name} == set()
     with Ledger.open(path, DATA) as ledger:
         assert len(ledger.book.entries) == 1

@@ -196,7 +196,7 @@ def test_an_older_ledger_of_the_same_people_pays_too(tmp_path: Path) -> None:
     assert read(tmp_path / "old").charged == {OTHER: 1, EVENT: 3}
     assert read(tmp_path / "old").planned == {OTHER: 2, EVENT: 3}
     assert read(tmp_path / "old").remaining(OTHER) == 1
-    assert [each["path"] for each in read(tmp_path / "new").older] == [str((tmp_path / "old").resolve())]
+    assert [each.path for each in read(tmp_path / "new").older] == [str((tmp_path / "old").resolve())]
 
 
 def test_every_plan_is_paid_also_one_like_another(tmp_path: Path) -> None:
@@ -312,4 +312,4 @@ def test_changed_rows_of_a_ledger_are_looked_for_in_others(tmp_path: Path) -> No
     with pytest.raises(OtherData, match="Some of this data has a ledger already"):
         Ledger.open(tmp_path / "new", "c" * 64, sketch=sketch(TABLE[:1000]), accept=["other data"])
     with Ledger.open(tmp_path / "new", "c" * 64, sketch=sketch(strangers[1:]), accept=["other data"]) as ledger:
-        assert [entry.body["accepted"] for entry in ledger.book.words] == ["other data"]
+        assert [entry.body["accepted"] for entry in ledger.book.acknowledgements] == ["other data"]

@@ -45,7 +45,7 @@ def test_every_client_stops_at_its_own_budget() -> None:
         event = DP_PVI.event(Gaussian.standard(DIM), rows)
         assert spent.updates == int(result.clients[name].sequence) == budget.fixed(rows).most_updates(event) > 0
         assert spent.epsilon <= budget.epsilon < budget.fixed(rows).spent({event: spent.updates + 1})
-        assert (spent.epsilon_max, spent.accountant, spent.unit) == (budget.epsilon, budget.accountant, "example")
+        assert (spent.epsilon_max, spent.accountant, spent.unit) == (budget.epsilon, budget.accountant, "row")
         assert spent.epsilon_substitute > spent.epsilon
     assert result.privacy["site 1"].delta == 1e-2
 

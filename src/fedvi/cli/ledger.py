@@ -66,7 +66,8 @@ def statement(
 @app.command()
 def verify(path: File) -> None:
     """Check the file, its chain, and that its witness on this machine has seen nothing newer."""
-    from fedvi.privacy.ledger.ledger import read, verify_witness
+    from fedvi.privacy.ledger.ledger import read
+    from fedvi.privacy.ledger.witness import verify_witness
 
     book = read(path)
     typer.echo(f"{path}: {len(book.entries)} entries, chain unbroken.")

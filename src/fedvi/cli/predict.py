@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from fedvi.cli.options import Encoding, Force, Level, ModelFile, Table, require_new
-from fedvi.errors import InputError
+from fedvi.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,15 +51,8 @@ def predict(
         except BrokenPipeError:  # who reads has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    unfinished = out.with_name(out.name + ".unfinished")
-    try:
-        with open(unfinished, "wb") as file:
-            rows = _write(chunks, file)
-        os.replace(unfinished, out)
-    except OSError as error:
-        raise InputError(f"Cannot write {os.fspath(out)!r}: {error.strerror}.") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(out) as file:
+        rows = _write(chunks, file)
     typer.echo(f"Wrote {rows} predictions to {out}.", err=True)
 
 

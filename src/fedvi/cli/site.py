@@ -313,8 +313,8 @@ def _folder(kit: Path) -> Path:
 
 
 def _site(settings: SiteSettings) -> Any:
-    from fedvi.federation.database import Database
     from fedvi.federation.site import read_site
+    from fedvi.sqlite import Database
 
     with Database.open(settings.state) as database:
         return read_site(database)

@@ -26,6 +26,7 @@ import tomli_w
 from fedvi.errors import InputError
 from fedvi.experiments.config import Experiment, RunSpec
 from fedvi.experiments.runs import file_name, settings_digest
+from fedvi.files import replacing, write
 
 RUN_KEYS = ("seed", "communications", "seconds", "updates", "epsilon", "epsilon_pld", "epsilon_proven", "last_update")
 SPENDING = {"client": str, "rows": int, "communications": int, "updates": int, "epsilon": float}
@@ -56,7 +57,7 @@ class RunDirectory:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(f"{path} is there already. Add --resume to go on with it, or give another --out.")
         (path / "runs").mkdir(parents=True)
-        replace_file(path / "config.toml", tomli_w.dumps(experiment.config).encode())
+        write(path / "config.toml", tomli_w.dumps(experiment.config))
         return cls(path, experiment.config)
 
     @classmethod
@@ -77,7 +78,7 @@ class RunDirectory:
 
     def save(self, spec: RunSpec, run: dict[str, Any]) -> None:
         """Write a finished run; its checkpoint is of no more use."""
-        replace_file(self.run_file(spec), json.dumps(run).encode())
+        write(self.run_file(spec), json.dumps(run))
         self.checkpoint(spec).unlink(missing_ok=True)
 
     def is_done(self, spec: RunSpec) -> bool:
@@ -97,12 +98,12 @@ class RunDirectory:
     def skip(self, skipped: dict[str, str]) -> None:
         """Write down which partitions do not exist."""
         if skipped:
-            replace_file(self.path / "skipped.json", json.dumps(skipped, indent=1).encode())
+            write(self.path / "skipped.json", json.dumps(skipped, indent=1))
 
     def collect(self, specs: Iterable[RunSpec]) -> Results:
         """Put the finished runs together, and write results, history and spending."""
         runs = [run for spec in specs if (run := self._finished(spec)) is not None]
-        replace_file(self.path / "results.json", json.dumps(_results(runs), indent=1).encode())
+        write(self.path / "results.json", json.dumps(_results(runs), indent=1))
         _write_parquet(self.path / "history.parquet", _history(runs))
         _write_parquet(self.path / "spending.parquet", _spending(runs))
         return read(self.path)
@@ -122,13 +123,6 @@ def read(path: str | os.PathLike[str]) -> Results:
         spending=_read_parquet(path / "spending.parquet"),
         skipped=json.loads(skipped.read_text()) if skipped.is_file() else {},
     )
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file such that after a crash there is the old one or the new one."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_bytes(content)
-    os.replace(unfinished, path)
 
 
 def _results(runs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -189,9 +183,8 @@ def _write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    unfinished = path.with_name(path.name + ".unfinished")
-    parquet.write_table(pa.table(columns), unfinished)
-    os.replace(unfinished, path)
+    with replacing(path) as file:
+        parquet.write_table(pa.table(columns), file)
 
 
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:

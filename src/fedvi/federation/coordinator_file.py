@@ -20,11 +20,11 @@ import numpy as np
 
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError, UnknownClient
-from fedvi.federation.database import Database
 from fedvi.federation.description import Description, check_name
 from fedvi.federation.wire import FINISHED, LEFT, pack, unpack
+from fedvi.files import Closing
 from fedvi.inference.spec import Spec
-from fedvi.privacy.ledger.storage import Closing
+from fedvi.sqlite import Database
 
 FILE = "coordinator.db"
 ABSENT = "absent"

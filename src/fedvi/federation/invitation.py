@@ -10,16 +10,15 @@ folder/   federation.toml, schema.toml   as everybody has them
 from __future__ import annotations
 
 import dataclasses
-import os
 import secrets
 import shutil
-import tempfile
 import zipfile
 from pathlib import Path
 
 from fedvi.errors import InputError
 from fedvi.federation.coordinator_file import FILE, CoordinatorFile
 from fedvi.federation.description import Description
+from fedvi.files import new_folder, replacing
 
 KITS = "kits"
 KIT_FILES = (
@@ -36,20 +35,12 @@ def make_federation(project: Description, folder: Path) -> Description:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"Expected a new or empty folder, got {folder}, which is not. Choose another with --out.")
     project = dataclasses.replace(project, identity=secrets.token_hex(16))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with new_folder(folder) as unfinished:
         make_kits(project, unfinished)
         project.save(unfinished)
         CoordinatorFile.create(unfinished / FILE, project).close()
         for site in project.sites:
             _zip(unfinished / KITS / site)
-        if folder.exists():
-            folder.rmdir()
-        os.replace(unfinished, folder)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
     return project
 
 
@@ -83,16 +74,12 @@ def unpack_kit(kit: Path) -> Path:
     if folder.exists():
         return folder
     files = _read_kit(kit)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=kit.parent))
-    try:
+    with new_folder(folder) as unfinished:
         for name, content in files.items():
             path = unfinished / name
             path.parent.mkdir(mode=0o700, exist_ok=True)
             path.touch(mode=0o600)
             path.write_bytes(content)
-        os.replace(unfinished, folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return folder
 
 
@@ -114,13 +101,9 @@ def _read_kit(kit: Path) -> dict[str, bytes]:
 
 def _zip(kit: Path) -> Path:
     """Pack a kit for its way to the site, readable for nobody else here. Where it belongs it is whole and on disk."""
-    path, unfinished = kit.with_suffix(".zip"), kit.with_suffix(".unfinished")
-    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for each in sorted(kit.rglob("*")):
-                archive.write(each, each.relative_to(kit))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    path = kit.with_suffix(".zip")
+    with replacing(path, private=True) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each in sorted(kit.rglob("*")):
+            archive.write(each, each.relative_to(kit))
     shutil.rmtree(kit)
     return path

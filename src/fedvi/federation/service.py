@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from fedvi.errors import InputError, LedgerInUse
-from fedvi.privacy.ledger.storage import Lock
+from fedvi.files import Lock
 
 PATIENCE = 60.0
 """Seconds that a process gets to stop."""

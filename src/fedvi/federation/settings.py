@@ -6,7 +6,6 @@ The file never leaves the site. What the kit holds is public to all sites: feder
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 import tomllib
 from pathlib import Path
@@ -15,6 +14,7 @@ from fedvi.checks import in_range
 from fedvi.errors import InputError, LedgerInUse
 from fedvi.federation.description import Description
 from fedvi.federation.site import Site
+from fedvi.files import write
 from fedvi.privacy.budget import Budget
 from fedvi.tables.encode import Encoded, encode
 from fedvi.tables.sketch import sketch_of
@@ -30,7 +30,7 @@ class SiteSettings:
 
     folder: of the kit. data, ledger: absolute paths. delta: None for the rule by number of rows.
     public_rows: that the site declares; None for two digits of the true number, rounded down.
-    accept: what they accepted in so many words; see `Ledger.open`.
+    accept: the ledger's warnings that they confirmed; see `Ledger.open`.
     """
 
     folder: Path
@@ -85,11 +85,7 @@ class SiteSettings:
             key: value for key, value in dataclasses.asdict(self).items() if key != "folder" and value is not None
         }
         content |= {"data": str(self.data), "ledger": str(self.ledger), "accept": list(self.accept)}
-        path = self.folder / FOLDER / FILE
-        unfinished = path.with_suffix(".unfinished")
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(tomli_w.dumps(content))
-        os.replace(unfinished, path)
+        write(self.folder / FOLDER / FILE, tomli_w.dumps(content), private=True)
 
     def read(self) -> Encoded:
         """Return the site's rows, encoded by the federation's schema, or raise `InputError`."""

@@ -29,7 +29,6 @@ import numpy as np
 from fedvi.checks import one_of
 from fedvi.compiling import jnp
 from fedvi.errors import BudgetClosed, FedviError, ImproperError, InputError, MalformedRelease, NotReached, SiteRefused
-from fedvi.federation.database import Database
 from fedvi.federation.description import Description
 from fedvi.federation.wire import (
     FACTOR,
@@ -55,6 +54,7 @@ from fedvi.federation.wire import (
     tree_of,
     unpack,
 )
+from fedvi.files import Closing
 from fedvi.inference import spec as recipes
 from fedvi.inference.local_problem import Public
 from fedvi.inference.private_client import PrivateClient, declared_rows
@@ -64,8 +64,8 @@ from fedvi.models.width import rows_at, width_of
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import to_json
 from fedvi.privacy.ledger.overlap import Sketch
-from fedvi.privacy.ledger.storage import Closing
 from fedvi.privacy.sums import BoundedSum, part_of
+from fedvi.sqlite import Database
 
 SCHEMA = """
 CREATE TABLE site (

@@ -26,6 +26,7 @@ from fedvi.errors import InputError
 from fedvi.families.full import FullGaussian
 from fedvi.families.mean_field import Gaussian
 from fedvi.families.noisy import NoisyGaussian
+from fedvi.files import write
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
 from fedvi.models.base import Model
 from fedvi.models.linear import LinearRegression
@@ -63,17 +64,7 @@ def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
         for name in ("prior", "posterior", "factors")
         for field in dataclasses.fields(getattr(fitted, name))
     }
-    path = Path(path)
-    unfinished = path.with_name(path.name + ".unfinished")
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(to_bytes(arrays, {KEY: json.dumps(header)}))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise InputError(f"Cannot write {os.fspath(path)!r}: {error.strerror}.") from None
+    write(path, to_bytes(arrays, {KEY: json.dumps(header)}))
 
 
 def load(path: str | os.PathLike[str]) -> Fitted:

@@ -31,7 +31,7 @@ from fedvi.inference.gradient_steps import GradientSteps, Solver, forgetful_adam
 from fedvi.inference.local_problem import Problem, Public
 from fedvi.inference.rows import CheckedTable
 from fedvi.privacy.client_level import ClientLevel
-from fedvi.privacy.events import CLIENT, EXAMPLE
+from fedvi.privacy.events import CLIENT, ROW
 from fedvi.privacy.lattice import Lattice
 from fedvi.privacy.without_privacy import FullBatch, Minibatch
 from fedvi.pytree import pytree, static
@@ -90,7 +90,7 @@ class Algorithm(abc.ABC):
     @property
     def unit(self) -> str:
         """The unit of privacy that an update's event speaks about: one example of the client, or all of the client."""
-        return EXAMPLE if self.client_level is None else CLIENT
+        return ROW if self.client_level is None else CLIENT
 
     def numbers(self, prior: GaussianFamily) -> int:
         """Return how many numbers get noise together, in a step or in a release."""

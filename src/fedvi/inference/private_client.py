@@ -21,6 +21,7 @@ from fedvi.checks import instance, whole
 from fedvi.compiling import jax
 from fedvi.errors import ChosenLate, InputError
 from fedvi.families.base import GaussianFamily, extent, require_proper
+from fedvi.files import Closing
 from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.calibration import calibrated
 from fedvi.inference.local_problem import Public
@@ -29,10 +30,10 @@ from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Table
 from fedvi.inference.update import ClientState, Release, check_request, draw, init_client, update
 from fedvi.models.base import Model
 from fedvi.privacy.budget import Budget, warn_if_few
-from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE
-from fedvi.privacy.ledger.ledger import MOVED, OTHER_DATA, Ledger, read
+from fedvi.privacy.events import NOT_PRIVATE, ROW
+from fedvi.privacy.ledger.acknowledgements import MOVED, OTHER_DATA
+from fedvi.privacy.ledger.ledger import Ledger, read
 from fedvi.privacy.ledger.overlap import Sketch
-from fedvi.privacy.ledger.storage import Closing
 from fedvi.privacy.ledger.witness import machine_key
 from fedvi.privacy.randomness import System
 from fedvi.privacy.sampling import default_public_rows
@@ -105,7 +106,7 @@ class PrivateClient(Closing):
         exists = Path(ledger).exists()
         rows = DeclaredRows.of(table, model, feature_bound, lambda count: declared_rows(ledger, count, public_rows))
         algorithm.solver.check(model, np.asarray(rows.site.x), "the client's table")
-        of_rows = algorithm.unit == EXAMPLE
+        of_rows = algorithm.unit == ROW
         units = rows.public if of_rows else int(public.clients)
         warn_if_few(units, "rows" if of_rows else "clients")
         fixed = budget.fixed(units)
@@ -248,7 +249,7 @@ def _plan_beside(ledger: Ledger, beside: Mapping[Hashable, int], update: Hashabl
 
 
 def _check_rows_are_the_unit(unit: str) -> None:
-    if unit != EXAMPLE:
+    if unit != ROW:
         raise InputError(f"Expected a ledger that protects single rows for private sums over rows, got one {unit}.")
 
 

@@ -13,7 +13,7 @@ from fedvi.errors import InputError
 from fedvi.inference.rows import Rows, Table, check_feature_bound, roomy, usable_rows
 from fedvi.models.base import Model
 from fedvi.numerics import on_row_grid, row_lengths
-from fedvi.privacy.ledger.ledger import digest
+from fedvi.privacy.ledger.overlap import rows_digest
 from fedvi.privacy.sampling import most_rows
 from fedvi.pytree import precision
 
@@ -40,7 +40,7 @@ class DeclaredRows:
         """
         check_feature_bound(feature_bound)
         x, y, left_out = usable_rows(table, model, "the client's table")
-        data = digest(x, y)
+        data = rows_digest(x, y)
         public = declared(len(x))
         whole("public_rows", public, 1)
         most = most_rows(public)

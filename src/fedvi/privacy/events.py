@@ -31,7 +31,7 @@ ETA, TAU: of a number with noise (`fedvi.privacy.lattice`), relative, and in pro
 FLIP: of the decision that a row is not in a batch (`fedvi.privacy.sampling`), relative; that it is, over the rate.
 """
 
-EXAMPLE, CLIENT = "example", "client"
+ROW, CLIENT = "row", "client"
 """Units of privacy: one row of one client, or all that a client holds."""
 
 
@@ -157,7 +157,7 @@ def summarise(event: Hashable) -> str:
     return f"{fields.steps} steps{rate}, noise {fields.noise_multiplier:g}"
 
 
-def describe(event: Hashable, unit: str = EXAMPLE) -> str:
+def describe(event: Hashable, unit: str = ROW) -> str:
     """Return what happened, in words."""
     fields = known(event)
     times = "once" if fields.steps == 1 else f"{fields.steps} times"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvi.errors import InputError
+from fedvi.files import write
 
 if TYPE_CHECKING:
     from fedvi.experiments.directory import Results
@@ -28,9 +29,7 @@ def write_report(outcome: Results) -> Path:
 
     figures = write_figures(outcome)
     target = outcome.path / "report.html"
-    temporary = target.with_name(f".{os.getpid()}-{target.name}")
-    temporary.write_text(page(outcome, figures), encoding="utf-8")
-    os.replace(temporary, target)
+    write(target, page(outcome, figures))
     return target
 
 

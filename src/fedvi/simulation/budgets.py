@@ -16,7 +16,7 @@ from fedvi.families.base import GaussianFamily
 from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.calibration import calibrated
 from fedvi.privacy.budget import Budget, warn_if_few
-from fedvi.privacy.events import EXAMPLE, NOT_PRIVATE
+from fedvi.privacy.events import NOT_PRIVATE, ROW
 from fedvi.privacy.ledger.statement import Spent
 
 Budgets = Budget | Mapping[str, Budget] | Sequence[Budget]
@@ -81,7 +81,7 @@ def arrange_budgets(
         own = calibrated(algorithm, prior, limit, rows, updates)
         return own, own.event(prior, rows)
 
-    of_rows = algorithm.unit == EXAMPLE
+    of_rows = algorithm.unit == ROW
     units = public_rows if of_rows else (len(names),) * len(names)
     budgets = None if privacy is None else list(map(fixed, _one_per_client(names, privacy), units))
     if budgets is not None:

@@ -22,6 +22,7 @@ import numpy as np
 from fedvi.compiling import jax, jnp
 from fedvi.errors import ResumeError
 from fedvi.families.base import GaussianFamily
+from fedvi.files import replacing
 from fedvi.inference.update import ClientState
 from fedvi.privacy.ledger.statement import SIMULATION, Spent
 from fedvi.simulation.budgets import ClientBudgets
@@ -119,12 +120,8 @@ class Checkpoint:
             "records": self.records,
         }
         arrays = {f"leaf_{index}": leaf for index, leaf in enumerate(self.leaves)}
-        unfinished = path.with_name(path.name + ".unfinished")
-        with open(unfinished, "wb") as file:
+        with replacing(path) as file:
             np.savez(file, allow_pickle=False, header=np.array(json.dumps(header)), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Checkpoint:

@@ -13,8 +13,6 @@ agree on a schema by its `digest`, which depends on everything that changes the 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -28,6 +26,7 @@ import numpy as np
 
 from fedvi.checks import LARGEST_FEATURE_BOUND
 from fedvi.errors import InputError
+from fedvi.files import digest
 from fedvi.tables.columns import BinaryTarget, Category, Column, Number, NumberTarget, Target, shown
 from fedvi.tables.words import near, plain
 
@@ -113,8 +112,7 @@ class Schema:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all that changes the encoding or its meaning; the same on all machines, 64 hexadecimal digits."""
-        text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest(self._content())
 
     def with_scales(self, scales: Mapping[str, tuple[float, float]]) -> Schema:
         """Return the same schema with other centres and scales of some numbers, the target included.

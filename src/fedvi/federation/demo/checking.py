@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 from fedvi.errors import InputError
 from fedvi.federation.coordinator_file import CoordinatorFile
-from fedvi.federation.database import Database
 from fedvi.federation.site import payments, read_site
 from fedvi.federation.wire import pack, unpack
 from fedvi.inference import spec as recipes
@@ -32,6 +31,7 @@ from fedvi.privacy.ledger import ledger
 from fedvi.privacy.ledger.entries import CHARGE, Book
 from fedvi.privacy.sums import part_of
 from fedvi.pytree import take
+from fedvi.sqlite import Database
 
 ROUNDING = 1e-5
 """Relative difference of q and the product of its factors that comes of rounding."""

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from fedvi.errors import FedviError
-from fedvi.federation.database import Database
 from fedvi.federation.demo.local import LocalFederation
 from fedvi.federation.demo.tables import tiny_project
 from fedvi.federation.settings import FOLDER, STATE
 from fedvi.federation.site import read_site
+from fedvi.sqlite import Database
 
 LIMIT = 600.0
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedvi.privacy.accounting import epsilon
-from fedvi.privacy.events import ETA, EXAMPLE, FLIP, TAU, describe, to_json
+from fedvi.privacy.events import ETA, FLIP, ROW, TAU, describe, to_json
 from fedvi.privacy.ledger.entries import CHARGE, Book
 from fedvi.privacy.ledger.statement import ACCOUNTED_BY
 from fedvi.privacy.sampling import most_rows
@@ -34,7 +34,7 @@ UNPROTECTED = "the declared number of rows, the feature schema, that the site ta
 
 def disclosure(book: Book) -> dict[str, Any]:
     """Return the account of a ledger as plain values."""
-    spent, row = book.spent, book.unit == EXAMPLE
+    spent, row = book.spent, book.unit == ROW
     charges = [entry for entry in book.entries if entry.kind == CHARGE]
     numbers = sum(event.steps * event.numbers * count for event, count in book.charged.items())
     delta = float(book.budget.delta)
@@ -56,7 +56,7 @@ def disclosure(book: Book) -> dict[str, Any]:
             "delta": delta,
             "guarantee": not spent.caveats,
             "caveats": list(spent.caveats),
-            "on_a_persons_word": list(spent.notes),
+            "confirmed_by_a_person": list(spent.notes),
         },
         "releases": [
             {
@@ -98,7 +98,7 @@ def disclosure(book: Book) -> dict[str, Any]:
 
 def registry(book: Book) -> dict[str, Any]:
     """Return the fields of the public registry of deployments; empty ones are for people to fill in."""
-    row, spent = book.unit == EXAMPLE, book.spent
+    row, spent = book.unit == ROW, book.spent
     fields: dict[str, Any] = {
         "url_slug": "",
         "status": "",

@@ -5,30 +5,52 @@
 An entry that was changed, dropped or moved breaks the chain after it. The chain is no signature: whoever may write the
 file can write all of it anew. It is there to notice accidents.
 
-| kind      | body                                                                                  |
-|-----------|---------------------------------------------------------------------------------------|
-| `opened`  | identity of the ledger, budget, unit of privacy, declared number of rows, fingerprint |
-|           | and schema of the data                                                                |
-| `plan`    | an event and how often it may happen; `anew` if plans made before were given up       |
-| `charge`  | an event that is about to happen, or `times` of them, planned `for` another ledger    |
-| `word`    | something that a person accepted in so many words: other data, a move, a rollback     |
+| kind              | body                                                                                  |
+|-------------------|---------------------------------------------------------------------------------------|
+| `opened`          | identity of the ledger, budget, unit of privacy, declared number of rows, fingerprint |
+|                   | and schema of the data                                                                |
+| `plan`            | an event and how often it may happen; `anew` if plans made before were given up       |
+| `charge`          | an event that is about to happen, or `times` of them, planned `for` another ledger    |
+| `acknowledgement` | a warning that a person confirmed: other data, a move, a rollback                     |
+
+Ledgers of version 0.1 say `word` for `acknowledgement`, and `example` for the unit `row`. Both are read.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
-import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedvi.errors import InputError, LedgerDamaged
+from fedvi.errors import InputError, LedgerDamaged, LedgerError
+from fedvi.files import digest, fingerprint
 from fedvi.privacy import events
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.ledger.statement import Spent
+from fedvi.sqlite import Locked
 
-OPENED, PLAN, CHARGE, WORD = "opened", "plan", "charge", "word"
+OPENED, PLAN, CHARGE, ACKNOWLEDGEMENT = "opened", "plan", "charge", "acknowledgement"
+OLD_KINDS, OLD_UNITS = {"word": ACKNOWLEDGEMENT}, {"example": events.ROW}
+"""Names that ledgers of version 0.1 hold, and what they are called now."""
+
+SCHEMA = """
+PRAGMA application_id = 0x66656476;
+CREATE TABLE entries (
+    number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, chain TEXT NOT NULL
+) STRICT;
+CREATE TRIGGER never_changed BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;
+CREATE TRIGGER never_deleted BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;
+"""
+
+
+class OlderLedger(NamedTuple):
+    """A ledger of the same people: where it is, and its identity."""
+
+    path: str
+    ledger: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +66,7 @@ class Entry:
     @classmethod
     def after(cls, previous: str, number: int, time: str, kind: str, body: dict[str, Any]) -> Entry:
         """Return the entry that follows the one with chain `previous`."""
-        return cls(number, time, kind, body, link(previous, number, time, kind, body))
-
-
-def link(previous: str, number: int, time: str, kind: str, body: dict[str, Any]) -> str:
-    """Return the chain of an entry."""
-    return hashlib.sha256(json.dumps([previous, number, time, kind, body], sort_keys=True).encode()).hexdigest()
+        return cls(number, time, kind, body, digest([previous, number, time, kind, body], compact=False))
 
 
 @dataclasses.dataclass
@@ -75,9 +92,18 @@ class Book:
             raise LedgerDamaged(f"Ledger {where} has no beginning: it was truncated, or it is no ledger. Restore it.")
         return book
 
+    def following(self, *contents: tuple[str, dict[str, Any]]) -> list[Entry]:
+        """Return new entries of these kinds and bodies that follow the last one, as of now."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        chain, first, entries = self.chain, len(self.entries), list[Entry]()
+        for number, (kind, body) in enumerate(contents, first):
+            entries.append(Entry.after(chain, number, now, kind, body))
+            chain = entries[-1].chain
+        return entries
+
     def append(self, entry: Entry) -> None:
         """Add an entry that follows the last one, or raise `LedgerDamaged`."""
-        if entry != Entry.after(self.link, len(self.entries), entry.time, entry.kind, entry.body):
+        if entry != Entry.after(self.chain, len(self.entries), entry.time, entry.kind, entry.body):
             raise LedgerDamaged(f"Ledger {self.where} is damaged at entry {len(self.entries)}: its chain is broken.")
         try:
             if (entry.kind == OPENED) != (entry.number == 0):
@@ -98,14 +124,25 @@ class Book:
         self.entries.append(entry)
 
     @property
-    def link(self) -> str:
+    def chain(self) -> str:
         """The chain that the next entry follows."""
         return self.entries[-1].chain if self.entries else ""
+
+    @property
+    def identity(self) -> str:
+        """What tells this ledger from all others."""
+        return str(self.entries[0].body["ledger"])
+
+    @property
+    def key(self) -> str:
+        """The key of the data's fingerprint."""
+        return str(self.entries[0].body["salt"])
 
     @staticmethod
     def opened(body: dict[str, Any]) -> tuple[Budget, str]:
         """Return budget and unit of privacy of an `opened` entry."""
-        return Budget(**body["budget"]), str(body["unit"])
+        unit = str(body["unit"])
+        return Budget(**body["budget"]), OLD_UNITS.get(unit, unit)
 
     @functools.cached_property
     def budget(self) -> Budget:
@@ -124,9 +161,9 @@ class Book:
         return None if declared is None else int(declared)
 
     @property
-    def older(self) -> tuple[dict[str, str], ...]:
-        """The ledgers of the same people, which pay for everything too: path and identity of each."""
-        return tuple(older for entry in self.words for older in entry.body.get("older", ()))
+    def older(self) -> tuple[OlderLedger, ...]:
+        """The ledgers of the same people, which pay for everything too."""
+        return tuple(OlderLedger(**older) for entry in self.acknowledgements for older in entry.body.get("older", ()))
 
     @property
     def head(self) -> Entry:
@@ -134,25 +171,34 @@ class Book:
         return self.entries[-1]
 
     @property
-    def words(self) -> list[Entry]:
-        """What people accepted."""
-        return [entry for entry in self.entries if entry.kind == WORD]
+    def acknowledgements(self) -> list[Entry]:
+        """The warnings that people confirmed."""
+        return [entry for entry in self.entries if OLD_KINDS.get(entry.kind, entry.kind) == ACKNOWLEDGEMENT]
 
     @property
     def fingerprint(self) -> str:
         """Fingerprint of the data that the ledger belongs to, as last accepted."""
-        given = [entry.body["fingerprint"] for entry in self.words if "fingerprint" in entry.body]
+        given = [entry.body["fingerprint"] for entry in self.acknowledgements if "fingerprint" in entry.body]
         return str([self.entries[0].body["fingerprint"], *given][-1])
 
     @property
     def schema(self) -> str:
         """Hash of the feature schema that the data was encoded by, as last accepted; empty if there is none."""
-        given = [entry.body["schema"] for entry in self.words if "schema" in entry.body]
+        given = [entry.body["schema"] for entry in self.acknowledgements if "schema" in entry.body]
         return str([self.entries[0].body.get("schema", ""), *given][-1])
 
     def remaining(self, event: Any) -> int:
         """Return how often the event may still happen: a comparison of two whole numbers."""
         return self.planned.get(event, 0) - self.charged.get(event, 0)
+
+    def closed(self, event: Any, updates: int, already: dict[Any, int]) -> str:
+        """Say that so many more of the event would spend too much beside what is planned or charged already."""
+        total = {**already, event: already.get(event, 0) + updates}
+        which = f"Update {total[event]}" if updates == 1 else f"{updates} updates"
+        return (
+            f"{which} would spend eps={self.budget.spent(total):.4g} of {self.budget.epsilon:g}"
+            f"{' beside what is planned' if already is self.planned and already else ''}: budget closed."
+        )
 
     @property
     def spent(self) -> Spent:
@@ -166,8 +212,8 @@ class Book:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What people said: words that they accepted, and settings that they called independent."""
-        said = [f"{entry.body['accepted']!r} was accepted in entry {entry.number}" for entry in self.words]
+        """What people said: warnings that they confirmed, and settings that they called independent."""
+        said = [f"{entry.body['accepted']!r} was accepted in entry {entry.number}" for entry in self.acknowledgements]
         independent = [entry for entry in self.entries if entry.kind == PLAN and entry.body.get("independent")]
         return (
             *said,
@@ -176,8 +222,47 @@ class Book:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What makes the account incomplete: what people accepted, and releases whose noise was not on a lattice."""
-        said = tuple(entry.body["caveat"] for entry in self.words if "caveat" in entry.body)
+        """What makes the account incomplete: confirmed warnings, and releases whose noise was not on a lattice."""
+        said = tuple(entry.body["caveat"] for entry in self.acknowledgements if "caveat" in entry.body)
         old = sum(count for event, count in self.charged.items() if event.numbers == 0)
         leaky = f"{old} releases were made by an earlier version, whose noise did not hide rows (SECURITY.md)"
         return (*said, leaky) if old else said
+
+
+def opening(
+    identity: str, key: str, data: str, unit: str, schema: str, budget: Budget, public_rows: int | None
+) -> dict[str, Any]:
+    """Return the body of an `opened` entry, for a budget that a ledger can keep. data: `rows_digest` of the rows."""
+    if not isinstance(budget, Budget) or budget.caveat:
+        raise InputError(f"Expected a budget that is a guarantee, got {budget!r}.")
+    if budget.all_of({}):
+        raise InputError(f"Expected the whole budget of the data, got {budget!r}. Plan its events in the ledger.")
+    if not isinstance(budget.delta, float):
+        raise InputError(f"Expected delta as a number, got {budget.delta!r}. Use budget.fixed(rows).")
+    body = {
+        "ledger": identity,
+        "salt": key,
+        "fingerprint": fingerprint(key, data),
+        "unit": unit,
+        "schema": schema,
+        "budget": {"epsilon": budget.epsilon, "delta": budget.delta, "accountant": budget.accountant},
+    }
+    return body if public_rows is None else {**body, "public_rows": public_rows}
+
+
+def write_entries(database: Locked, entries: Iterable[Entry]) -> None:
+    """Write entries. Within a transaction."""
+    for entry in entries:
+        values = (entry.number, entry.time, entry.kind, json.dumps(entry.body), entry.chain)
+        database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", values)
+
+
+def read_book(database: Locked) -> Book:
+    """Return the book in a ledger's file, or raise `LedgerDamaged`."""
+    where = str(database.path)
+    try:
+        found = database.execute("SELECT number, time, kind, body, chain FROM entries ORDER BY number")
+        entries = [Entry(number, time, kind, json.loads(body), chain) for number, time, kind, body, chain in found]
+    except (ValueError, LedgerError) as error:
+        raise LedgerDamaged(f"{where} is damaged: no readable entries ({error}). Restore the newest copy.") from error
+    return Book.read(entries, where)

@@ -8,65 +8,51 @@ in one account. The entry of a charge is committed and synced before `charge` re
 at any instant has recorded at least what it released.
 
 Accountants other than `filter` prove epsilon for settings that do not depend on what was released. So plans are made
-before the first charge. Later ones need the accountant `filter`, or a person's word (`independent=True`) that nothing
-released had an influence on them.
+before the first charge. Later ones need the accountant `filter`, or a person who confirms (`independent=True`) that
+nothing released had an influence on them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
-import hashlib
-import json
+import glob
 import os
 import secrets
-import sqlite3
 from collections.abc import Collection, Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedvi.checks import one_of, whole
-from fedvi.errors import BudgetClosed, ChosenLate, InputError, LedgerError, LedgerRolledBack, OtherData
+from fedvi.errors import BudgetClosed, ChosenLate, LedgerError, LedgerRolledBack, OtherData
+from fedvi.files import Closing, fingerprint
 from fedvi.privacy import events
 from fedvi.privacy.budget import Budget
-from fedvi.privacy.events import CLIENT, EXAMPLE
-from fedvi.privacy.ledger import storage, witness
-from fedvi.privacy.ledger.entries import CHARGE, OPENED, PLAN, WORD, Book, Entry
-from fedvi.privacy.ledger.overlap import Sketch
+from fedvi.privacy.events import CLIENT, ROW
+from fedvi.privacy.ledger import acknowledgements, witness
+from fedvi.privacy.ledger.entries import (
+    ACKNOWLEDGEMENT,
+    CHARGE,
+    OPENED,
+    PLAN,
+    SCHEMA,
+    Book,
+    OlderLedger,
+    opening,
+    read_book,
+    write_entries,
+)
+from fedvi.privacy.ledger.overlap import NO_SKETCH, Sketch
 from fedvi.privacy.ledger.statement import Spent
+from fedvi.sqlite import Locked
 
-SCHEMA = """
-PRAGMA application_id = 0x66656476;
-CREATE TABLE entries (
-    number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, chain TEXT NOT NULL
-) STRICT;
-CREATE TRIGGER never_changed BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;
-CREATE TRIGGER never_deleted BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;
-"""
-
-OTHER_DATA, MOVED, ROLLED_BACK = "other data", "moved", "rolled back"
-SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER = "same people", "other people", "second ledger"
 TRAINING = "training"
-WORDS = (OTHER_DATA, MOVED, ROLLED_BACK, SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER)
-"""What a person may accept in so many words."""
 
 
-def digest(x: Any, y: Any) -> str:
-    """Return a digest of the rows of a data set, in whatever order and floating-point type they come."""
-    features, targets = (np.asarray(part, np.float32).reshape(len(part), -1) for part in (x, y))
-    table = np.ascontiguousarray(np.concatenate([features, targets], axis=1)) + np.float32(0)  # -0 is 0
-    rows = sorted(hashlib.blake2b(row.data, digest_size=32).digest() for row in table)
-    shape = f"{table.shape[0]} rows of {features.shape[1]} and {targets.shape[1]} columns "
-    return hashlib.sha256(shape.encode() + b"".join(rows)).hexdigest()
-
-
-class Ledger(storage.Closing):
+class Ledger(Closing):
     """An open ledger; use it in a `with` statement. No other process can open it meanwhile."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, book: Book, seen: witness.Witness):
-        self._path, self._connection, self._book, self._witness = path, connection, book, seen
+    def __init__(self, path: Path, database: Locked, book: Book, seen: witness.Witness):
+        self._path, self._database, self._book, self._witness = path, database, book, seen
         self._process, self._file = os.getpid(), os.stat(path).st_ino
 
     @classmethod
@@ -76,7 +62,7 @@ class Ledger(storage.Closing):
         budget: Budget,
         data: str,
         *,
-        unit: str = EXAMPLE,
+        unit: str = ROW,
         schema: str = "",
         public_rows: int | None = None,
         sketch: Sketch | None = None,
@@ -84,77 +70,37 @@ class Ledger(storage.Closing):
     ) -> Ledger:
         """Make the ledger of a data set.
 
-        data: `digest(x, y)` of its rows. schema: hash of the feature schema that they were encoded by, if any.
+        data: `rows_digest(x, y)`. schema: digest of the feature schema that they were encoded by, if any.
         public_rows: the number of rows that is declared for ever. sketch: of the rows, to notice older ledgers.
         accept: one of these, if some of the rows have a ledger already: `same people`, whose older ledgers then pay for
-            everything that is planned here too; `other people`, a person's word that the rows only look alike; `second
-            ledger`, if the older one is lost: its spending is not counted, and no statement is a guarantee.
+            everything that is planned here too; `other people`, if the rows only look alike; `second ledger`, if the
+            older one is lost: its spending is not counted, and no statement is a guarantee.
         """
-        path, accepted = Path(path), _accepted(accept)
-        one_of("unit", unit, (EXAMPLE, CLIENT))
-        _check_budget(budget)
-        with witness.creating():
-            words = _about_others(witness.related(data, sketch or _NO_SKETCH), accepted)
-            salt, identity = secrets.token_hex(32), secrets.token_hex(16)
-            unfinished = path.with_name(f"{path.name}.unfinished")
-            unfinished.unlink(missing_ok=True)  # of a process that was killed
-            storage.require_none(path)
-            connection = storage.create(unfinished, SCHEMA)
-            try:
-                seen = witness.Witness.create(identity, path.resolve(), salt)
-            except BaseException:
-                connection.close()
-                unfinished.unlink(missing_ok=True)
-                raise
-            ledger = cls(unfinished, connection, Book(str(path)), seen)
-            try:
-                ledger._begin(identity, salt, data, unit, budget, schema, public_rows, words)
-                if sketch is not None:
-                    seen.remember(sketch)
-                ledger._take_place(path)
-            except BaseException:
-                ledger._connection.close()
-                seen.discard()
-                ledger._path.unlink(missing_ok=True)
-                raise
-        return ledger
-
-    def _take_place(self, path: Path) -> None:
-        """Move from where the file was made to where it belongs: who is killed before leaves no ledger behind."""
-        self._connection.close()
-        self._witness.expect(self._book.head)
-        try:
-            storage.put_in_place(self._path, path)
-        except FileExistsError:
-            raise LedgerError(f"{path} exists already. Open it, or choose another name.") from None
-        self._path = path
-        self._connection = storage.lock(path)
-        self._witness.see(self._book.head)
-
-    def _begin(
-        self,
-        identity: str,
-        salt: str,
-        data: str,
-        unit: str,
-        budget: Budget,
-        schema: str,
-        public_rows: int | None,
-        words: list[dict[str, Any]],
-    ) -> None:
-        print_of_data = witness.fingerprint(salt, data)
-        self._witness.belongs_to(print_of_data)
-        opening: dict[str, Any] = {
-            "ledger": identity,
-            "salt": salt,
-            "fingerprint": print_of_data,
-            "unit": unit,
-            "schema": schema,
-            "budget": {"epsilon": budget.epsilon, "delta": budget.delta, "accountant": budget.accountant},
-        }
-        if public_rows is not None:
-            opening |= {"public_rows": public_rows}
-        self._write((OPENED, opening), *((WORD, word) for word in words))
+        path, accepted = Path(path), acknowledgements.confirmed(accept)
+        one_of("unit", unit, (ROW, CLIENT))
+        identity, key = secrets.token_hex(16), secrets.token_hex(32)
+        body = opening(identity, key, data, unit, schema, budget, public_rows)
+        with witness.creating(), contextlib.ExitStack() as undo:
+            related = witness.related(data, sketch or NO_SKETCH)
+            others = acknowledgements.of_other_ledgers(related, accepted)
+            book = Book(str(path))
+            entries = book.following((OPENED, body), *((ACKNOWLEDGEMENT, other) for other in others))
+            for left in glob.glob(f".{glob.escape(path.name)}.*.unfinished", root_dir=path.parent):
+                (path.parent / left).unlink(missing_ok=True)  # of a process that was killed
+            seen = witness.Witness.create(identity, path.resolve(), key)
+            undo.callback(seen.discard)
+            seen.belongs_to(body["fingerprint"])
+            if sketch is not None:
+                seen.remember(sketch)
+            seen.expect(entries[-1])  # before the ledger is in its place: who is killed between needs no witness
+            database = Locked.create(path, SCHEMA, lambda made: write_entries(made, entries))
+            undo.callback(path.unlink, missing_ok=True)
+            undo.callback(database.close)
+            for entry in entries:
+                book.append(entry)
+            seen.see(book.head)
+            undo.pop_all()
+        return cls(path, database, book, seen)
 
     @classmethod
     def open(
@@ -168,63 +114,42 @@ class Ledger(storage.Closing):
     ) -> Ledger:
         """Open the ledger of a data set.
 
-        data: `digest(x, y)` of its rows. schema: hash of the feature schema that they were encoded by, if any.
+        data: `rows_digest(x, y)`. schema: digest of the feature schema that they were encoded by, if any.
         sketch: of the rows. If these changed, or the ledger was moved, older ledgers of the same people are noticed as
             in `create`; they then pay for what is planned here and not yet used.
-        accept: what a person accepts in so many words, each of which is recorded: `other data` if the data changed,
+        accept: the warnings that a person confirms, each of which is recorded: `other data` if the data changed,
         `moved` if the ledger comes from another machine, `rolled back` if an older copy took its place.
         """
-        path, accepted = Path(path), _accepted(accept)
-        connection = storage.lock(path)
-        seen: witness.Witness | None = None
-        try:
-            book = _read(connection, path)
-            opening = book.entries[0].body
-            words: list[dict[str, Any]] = []
-            others: list[dict[str, Any]] = []
-            print_of_data = witness.fingerprint(opening["salt"], data)
-            if (print_of_data, schema) != (book.fingerprint, book.schema):
-                if OTHER_DATA not in accepted:
-                    raise OtherData(_other_data(path, book, schema))
-                words.append({"accepted": OTHER_DATA, "fingerprint": print_of_data, "schema": schema})
-            seen = witness.Witness.open(opening["ledger"], path, book.head)
-            if words or seen is None:
-                others = _about_others(witness.related(data, sketch or _NO_SKETCH, opening["ledger"]), accepted)
+        path, accepted = Path(path), acknowledgements.confirmed(accept)
+        with contextlib.ExitStack() as undo:
+            database = undo.enter_context(Locked.open(path))
+            book = read_book(database)
+            print_of_data = fingerprint(book.key, data)
+            bodies = acknowledgements.of_other_data(path, book, print_of_data, schema, accepted)
+            seen = witness.Witness.open(book.identity, path, book.head)
+            if seen is not None:
+                undo.enter_context(seen)
+            others = []
+            if bodies or seen is None:
+                related = witness.related(data, sketch or NO_SKETCH, book.identity)
+                others = acknowledgements.of_other_ledgers(related, accepted)
             if seen is None:
-                if MOVED not in accepted:
-                    raise LedgerRolledBack(
-                        f"Ledger {path} is not known on this machine, so that nobody can tell whether it is the newest "
-                        f"copy. If you brought it here and it is, accept {MOVED!r}."
-                    )
-                seen = witness.Witness.create(opening["ledger"], path.resolve(), opening["salt"])
+                bodies += acknowledgements.of_move(path, accepted)
+                seen = undo.enter_context(witness.Witness.create(book.identity, path.resolve(), book.key))
                 seen.belongs_to(book.fingerprint)
-                words.append({"accepted": MOVED})
-            missing = seen.saw_more_than(book)
-            if missing is not None:
-                if ROLLED_BACK not in accepted:
-                    raise LedgerRolledBack(
-                        f"Ledger {path} was rolled back: it lacks entry {missing}, which existed. Restore the newest "
-                        f"copy. To go on without what is lost, accept {ROLLED_BACK!r}; no statement of this ledger "
-                        "will be a guarantee."
-                    )
-                caveat = f"the ledger was rolled back from entry {missing} to entry {book.head.number}"
-                words.append({"accepted": ROLLED_BACK, "caveat": caveat})
-            ledger = cls(path, connection, book, seen)
-            for older in (older for word in others for older in word.get("older", ())):
+            bodies += acknowledgements.of_rollback(path, book, seen.saw_more_than(book), accepted)
+            ledger = cls(path, database, book, seen)
+            for older in (OlderLedger(**older) for body in others for older in body.get("older", ())):
                 for event in book.planned:
                     ledger._have_paid(older, event, book.remaining(event), TRAINING)
-            if words or others:
-                ledger._append(*((WORD, word) for word in (*words, *others)))
+            if bodies or others:
+                ledger._append(*((ACKNOWLEDGEMENT, body) for body in (*bodies, *others)))
             seen.see(book.head)
             seen.belongs_to(print_of_data)
             if sketch is not None:
                 seen.remember(sketch)
+            undo.pop_all()
             return ledger
-        except BaseException:
-            connection.close()
-            if seen is not None:
-                seen.close()
-            raise
 
     @property
     def book(self) -> Book:
@@ -252,8 +177,8 @@ class Ledger(storage.Closing):
 
         updates: None for as many as the budget admits beside the other plans. Planning an event again without a number
         changes nothing.
-        independent: a person's word that nothing released from this data had an influence on these settings. Plans made
-        before are given up, as far as they were not used.
+        independent: a person confirms that nothing released from this data had an influence on these settings. Plans
+        made before are given up, as far as they were not used.
         """
         if updates is None and event in self._book.planned:
             return self.remaining(event)
@@ -270,7 +195,7 @@ class Ledger(storage.Closing):
         wanted = most if updates is None else updates
         whole("updates", wanted, 0 if updates is None else 1)
         if wanted > most or wanted == 0:
-            raise BudgetClosed(self._closed(event, max(wanted, 1), already))
+            raise BudgetClosed(self._book.closed(event, max(wanted, 1), already))
         said = {"independent": True} if anew and independent else {}
         body = {"event": events.to_json(event), "updates": wanted, "purpose": purpose, "anew": anew, **said}
         for older in self._book.older:
@@ -278,12 +203,12 @@ class Ledger(storage.Closing):
         self._append((PLAN, body))
         return self.remaining(event)
 
-    def _have_paid(self, older: dict[str, str], event: Hashable, updates: int, purpose: str) -> None:
+    def _have_paid(self, older: OlderLedger, event: Hashable, updates: int, purpose: str) -> None:
         """Have an older ledger of the same people pay for what the next entry here will plan or admit."""
         if updates > 0:
-            with _of_same_people(**older) as ledger:
-                bill = {"for": self._book.entries[0].body["ledger"], "entry": len(self._book.entries)}
-                ledger._pay(event, updates, purpose, bill, self._book.unit, {bill["for"]})
+            with _of_same_people(older) as ledger:
+                bill = {"for": self._book.identity, "entry": len(self._book.entries)}
+                ledger._pay(event, updates, purpose, bill, self._book.unit, {self._book.identity})
 
     def _pay(
         self, event: Hashable, updates: int, purpose: str, bill: dict[str, Any], unit: str, asked: set[str]
@@ -292,10 +217,10 @@ class Ledger(storage.Closing):
 
         Ledgers that are older still pay before, unless they were asked already.
         """
-        asked = asked | {self._book.entries[0].body["ledger"]}
+        asked = asked | {self._book.identity}
         for older in self._book.older:
-            if older["ledger"] not in asked:
-                with _of_same_people(**older) as ledger:
+            if older.ledger not in asked:
+                with _of_same_people(older) as ledger:
                     ledger._pay(event, updates, purpose, bill, unit, asked)
         charge = {"event": events.to_json(event), "purpose": purpose, "times": updates, **bill}
         if any(entry.kind == CHARGE and entry.body == charge for entry in self._book.entries):
@@ -307,7 +232,8 @@ class Ledger(storage.Closing):
             )
         if updates > self._book.budget.most_updates(event, self._book.planned):
             raise BudgetClosed(
-                f"Of {self._path}, a ledger of the same people: " + self._closed(event, updates, self._book.planned)
+                f"Of {self._path}, a ledger of the same people: "
+                + self._book.closed(event, updates, self._book.planned)
             )
         plan = {"event": charge["event"], "updates": updates, "purpose": purpose, "anew": False, "independent": True}
         self._append((PLAN, plan), (CHARGE, charge))
@@ -320,43 +246,24 @@ class Ledger(storage.Closing):
             used = self._book.charged[event]
             if self._book.budget.spent({**self._book.charged, event: used + 1}) <= self._book.budget.epsilon:
                 raise BudgetClosed(f"Planned {used} times and used as often: the plan of this event is closed.")
-            raise BudgetClosed(self._closed(event, 1, self._book.charged))
+            raise BudgetClosed(self._book.closed(event, 1, self._book.charged))
         self._append((CHARGE, {"event": events.to_json(event), "purpose": purpose}))
         return self._book.head.number
 
     def close(self) -> None:
         """Let others open the ledger."""
-        self._connection.close()
+        self._database.close()
         self._witness.close()
 
-    def _closed(self, event: Hashable, updates: int, already: dict[Any, int]) -> str:
-        budget = self._book.budget
-        total = {**already, event: already.get(event, 0) + updates}
-        which = f"Update {total[event]}" if updates == 1 else f"{updates} updates"
-        return (
-            f"{which} would spend eps={budget.spent(total):.4g} of {budget.epsilon:g}"
-            f"{' beside what is planned' if already is self._book.planned and already else ''}: budget closed."
-        )
-
     def _append(self, *contents: tuple[str, dict[str, Any]]) -> None:
-        """Write entries in one transaction, sync it, tell the witness."""
-        self._write(*contents)
-        self._witness.see(self._book.head)
-
-    def _write(self, *contents: tuple[str, dict[str, Any]]) -> None:
-        """Write entries in one transaction and sync it; only then do they count here."""
+        """Write entries in one transaction and sync it; only then do they count here, and the witness is told."""
         self._require_own()
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        previous, number, entries = self._book.link, len(self._book.entries), []
-        for kind, body in contents:
-            entries.append(Entry.after(previous, number, now, kind, body))
-            previous, number = entries[-1].chain, number + 1
-        rows = [(entry.number, entry.time, entry.kind, json.dumps(entry.body), entry.chain) for entry in entries]
-        with storage.explained(self._path), self._connection:
-            self._connection.execute("BEGIN")
-            self._connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", rows)
+        entries = self._book.following(*contents)
+        with self._database.transaction():
+            write_entries(self._database, entries)
         for entry in entries:
             self._book.append(entry)
+        self._witness.see(self._book.head)
 
     def _require_own(self) -> None:
         if os.getpid() != self._process:
@@ -367,104 +274,26 @@ class Ledger(storage.Closing):
         raise LedgerError(f"Ledger {self._path} was moved, replaced or deleted while it was open. Restore it.")
 
 
-_NO_SKETCH = Sketch.of([])
-
-
-def _about_others(related: list[witness.Related], accepted: set[str]) -> list[dict[str, Any]]:
-    """Return what is recorded about older ledgers of some of the same rows, or raise `OtherData` to have it said."""
-    if not related:
-        return []
-    found = ", ".join(f"{each.path} ({each.overlap})" for each in related)
-    said = [word for word in (SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER) if word in accepted]
-    if len(said) != 1:
-        raise OtherData(
-            f"Some of this data has a ledger already: {found}. Open that one, if it is the same data. If it is about "
-            f"the same people, and nothing that was released about them had an influence on the new settings, accept "
-            f"{SAME_PEOPLE!r}: the older ledger pays for everything too. If other people only look alike, accept "
-            f"{OTHER_PEOPLE!r}. If the older ledger is lost, restore it or accept {SECOND_LEDGER!r}."
-        )
-    word: dict[str, Any] = {"accepted": said[0], "overlap": found}
-    if said[0] == SAME_PEOPLE:
-        word["older"] = [{"path": each.path, "ledger": each.ledger} for each in related]
-    if said[0] == SECOND_LEDGER:
-        word["caveat"] = "the data had a ledger before this one, whose spending is not counted here"
-    return [word]
-
-
 @contextlib.contextmanager
-def _of_same_people(path: str, ledger: str) -> Iterator[Ledger]:
-    """Open an older ledger to pay from it, without its rows. ledger: its identity."""
-    if not os.path.isfile(path):
+def _of_same_people(older: OlderLedger) -> Iterator[Ledger]:
+    """Open an older ledger to pay from it, without its rows."""
+    path = Path(older.path)
+    if not path.is_file():
         raise OtherData(f"The older ledger of the same people, {path}, is not there. Restore it.")
-    where = Path(path)
-    connection = storage.lock(where)
-    try:
-        book = _read(connection, where)
-        if book.entries[0].body["ledger"] != ledger:
+    with contextlib.ExitStack() as undo:
+        database = undo.enter_context(Locked.open(path))
+        book = read_book(database)
+        if book.identity != older.ledger:
             raise OtherData(f"{path} is not the older ledger of the same people, but another. Restore that one.")
-        seen = witness.Witness.open(ledger, where, book.head)
-    except BaseException:
-        connection.close()
-        raise
-    if seen is None or seen.saw_more_than(book) is not None:
-        connection.close()
-        raise LedgerRolledBack(f"Ledger {path} is not the newest copy, or not of this machine. Restore it.")
-    with Ledger(where, connection, book, seen) as opened:
-        yield opened
+        seen = witness.Witness.open(older.ledger, path, book.head)
+        if seen is not None:
+            undo.enter_context(seen)
+        if seen is None or seen.saw_more_than(book) is not None:
+            raise LedgerRolledBack(f"Ledger {path} is not the newest copy, or not of this machine. Restore it.")
+        yield Ledger(path, database, book, seen)
 
 
 def read(path: str | os.PathLike[str]) -> Book:
     """Read a ledger without opening it; works while another process has it open."""
-    connection = storage.look(Path(path))
-    with contextlib.closing(connection):
-        return _read(connection, Path(path))
-
-
-def verify_witness(book: Book) -> str:
-    """Say whether the witness on this machine has seen nothing newer than the book, or raise `LedgerRolledBack`."""
-    missing = witness.newest_missing(book)
-    if missing is not None:
-        raise LedgerRolledBack(f"Ledger {book.where} lacks entry {missing}, which its witness saw: an older copy.")
-    if not witness.exists(book):
-        return "No witness on this machine: whether this is the newest copy cannot be told here."
-    return "The witness on this machine has seen nothing newer."
-
-
-def _read(connection: sqlite3.Connection, path: Path) -> Book:
-    def entries() -> Iterator[Entry]:
-        for number, time, kind, body, chain in connection.execute("SELECT * FROM entries ORDER BY number"):
-            yield Entry(number, time, kind, json.loads(body), chain)
-
-    with storage.explained(path):
-        try:
-            return Book.read(entries(), str(path))
-        except (ValueError, sqlite3.OperationalError) as error:
-            raise sqlite3.DatabaseError(f"no readable entries ({error})") from error
-
-
-def _other_data(path: Path, book: Book, schema: str) -> str:
-    if schema != book.schema:
-        return (
-            f"The data of ledger {path} was encoded by feature schema {book.schema[:12] or 'none'}, got "
-            f"{schema[:12] or 'none'}. Use the same schema file; if the federation changed it, accept {OTHER_DATA!r}."
-        )
-    return (
-        f"Ledger {path} belongs to other data. Open it with the rows that it was made for; if the data "
-        f"changed, accept {OTHER_DATA!r}."
-    )
-
-
-def _check_budget(budget: Budget) -> None:
-    if not isinstance(budget, Budget) or budget.caveat:
-        raise InputError(f"Expected a budget that is a guarantee, got {budget!r}.")
-    if budget.all_of({}):
-        raise InputError(f"Expected the whole budget of the data, got {budget!r}. Plan its events in the ledger.")
-    if not isinstance(budget.delta, float):
-        raise InputError(f"Expected delta as a number, got {budget.delta!r}. Use budget.fixed(rows).")
-
-
-def _accepted(accept: Collection[str]) -> set[str]:
-    words = {accept} if isinstance(accept, str) else set(accept)
-    for word in words:
-        one_of("accept", word, WORDS)
-    return words
+    with Locked.look(Path(path)) as database:
+        return read_book(database)

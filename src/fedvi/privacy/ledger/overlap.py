@@ -28,6 +28,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float, UInt64
+from numpy.typing import ArrayLike
 
 WHOLE, ALL = 1024, 8192
 """Hashes that are kept: of whole rows, and of all."""
@@ -143,6 +144,10 @@ class Sketch:
         return cls(rows, Smallest(lists[0], lists[1], whole), Smallest(lists[2], lists[3], parts))
 
 
+NO_SKETCH = Sketch(0, *[Smallest(np.zeros(0, np.uint64), np.zeros(0, np.uint64), 0)] * 2)
+"""Of a table about which nothing is known."""
+
+
 class _Collector:
     """Keeps the smallest of many hashes, and of each the first and the last row that it came from."""
 
@@ -190,6 +195,15 @@ class _Collector:
         """How many there are: exact if all were kept, else estimated from how densely they lie."""
         full = self._limit < np.uint64(2**64 - 1)
         return int(len(self._kept) / (float(self._kept[-1]) * 2.0**-64)) if full else len(self._kept)
+
+
+def rows_digest(x: ArrayLike, y: ArrayLike) -> str:
+    """Return what identifies the rows of a data set, in whatever order and floating-point type they come."""
+    features, targets = (np.asarray(part, np.float32).reshape(len(part), -1) for part in map(np.asarray, (x, y)))
+    table = np.ascontiguousarray(np.concatenate([features, targets], axis=1)) + np.float32(0)  # -0 is 0
+    rows = sorted(hashlib.blake2b(row.data, digest_size=32).digest() for row in table)
+    shape = f"{table.shape[0]} rows of {features.shape[1]} and {targets.shape[1]} columns "
+    return hashlib.sha256(shape.encode() + b"".join(rows)).hexdigest()
 
 
 def number_hashes(values: Float[np.ndarray, " n"], key: bytes) -> Hashes:

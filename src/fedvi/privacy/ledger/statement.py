@@ -10,7 +10,7 @@ from typing import Any
 from fedvi.privacy import accounting
 from fedvi.privacy.accounting import ADD_OR_REMOVE, SUBSTITUTE
 from fedvi.privacy.budget import Budget
-from fedvi.privacy.events import EXAMPLE, describe
+from fedvi.privacy.events import ROW, describe
 
 SIMULATION = "simulation: seeded noise, not private"
 """What every artefact of a simulation says."""
@@ -30,7 +30,7 @@ class Spent:
     epsilon_max: of the client's budget; None if it had none.
     epsilon_substitute: the epsilon of the same events if one unit is exchanged for another; None if the accountant is a
         filter, which knows only adding and removing.
-    unit: what is protected: an `example`, or the whole `client`.
+    unit: what is protected: one `row`, or the whole `client`.
     caveats: what keeps this from being a guarantee.
     notes: what people said or accepted along the way.
     """
@@ -80,11 +80,11 @@ class Spent:
 
         holder: names whose data it is about. public_rows: the number of rows that was declared for it.
         """
-        row = self.unit == EXAMPLE
-        unit = "one example (row)" if row else "everything that the client holds"
-        there = "one example was there" if row else "the client sent more than noise"
-        relation = "one example is added or removed" if row else "the client takes part, or sends noise alone"
-        exchange = "one example" if row else "all of the client's data"
+        row = self.unit == ROW
+        unit = "one row" if row else "everything that the client holds"
+        there = "one row was there" if row else "the client sent more than noise"
+        relation = "one row is added or removed" if row else "the client takes part, or sends noise alone"
+        exchange = "one row" if row else "all of the client's data"
         lines = [
             f"Protected: {unit}. Whoever sees everything that was released can hardly tell whether {there}, whatever "
             "else they know.",
@@ -105,7 +105,7 @@ class Spent:
         )
         lines += [f"Released: {count} x {describe(event, self.unit)}." for event, count in self.events if count]
         lines += [] if any(count for _, count in self.events) else ["Released: nothing."]
-        lines += [f"On a person's word: {note}." for note in self.notes]
+        lines += [f"Confirmed by a person: {note}." for note in self.notes]
         lines += [f"NOT A GUARANTEE: {caveat}." for caveat in self.caveats]
         wrapped = [textwrap.fill(line, 98, initial_indent="  ", subsequent_indent="    ") for line in lines]
         return "\n".join([f"Privacy of {holder}", *wrapped])

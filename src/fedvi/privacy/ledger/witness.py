@@ -13,19 +13,18 @@ made for the same people.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
 import hmac
 import os
 import secrets
-import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
-from fedvi.errors import LedgerError
-from fedvi.privacy.ledger import storage
+from fedvi.errors import LedgerError, LedgerRolledBack
+from fedvi.files import Closing, Lock, fingerprint, write
 from fedvi.privacy.ledger.entries import Book, Entry
 from fedvi.privacy.ledger.overlap import Overlap, Sketch
+from fedvi.sqlite import Locked
 
 SCHEMA = """
 CREATE TABLE ledger (path TEXT NOT NULL, salt TEXT NOT NULL);
@@ -42,47 +41,32 @@ def state_directory() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "fedvi"
 
 
-def fingerprint(salt: str, digest: str) -> str:
-    """Return the fingerprint of data with this digest, keyed: nobody can test a guess of the data against it."""
-    return hmac.new(bytes.fromhex(salt), digest.encode(), hashlib.sha256).hexdigest()
-
-
 def machine_key() -> bytes:
     """Return the random key of this machine, by which rows are hashed; it is made when it is first asked for."""
     path = state_directory() / "rows.key"
     _make_directory(path.parent)
-    with storage.Lock(path.with_suffix(".lock"), str(path), wait=10.0):
+    with Lock(path.with_suffix(".lock"), str(path), wait=10.0):
         if not path.exists():
-            unfinished = path.with_suffix(".unfinished")
-            unfinished.unlink(missing_ok=True)
-            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(secrets.token_bytes(32))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, path)
+            write(path, secrets.token_bytes(32), private=True)
         return path.read_bytes()
 
 
-class Witness(storage.Closing):
+class Witness(Closing):
     """The witness of one ledger, locked while open."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, lock: storage.Lock):
-        self._connection, self.path, self._lock = connection, path, lock
+    def __init__(self, database: Locked, lock: Lock):
+        self._database, self._lock = database, lock
 
     @classmethod
-    def create(cls, identity: str, ledger: Path, salt: str) -> Witness:
-        """Make the witness of a new ledger."""
-        path = _path(identity)
-        _make_directory(path.parent)
-        lock = storage.Lock(path.with_suffix(".lock"), str(ledger))
-        try:
-            witness = cls(storage.create(path, SCHEMA + "INSERT INTO head VALUES (-1, '');"), path, lock)
-            with storage.explained(path):
-                witness._connection.execute("INSERT INTO ledger VALUES (?, ?)", (str(ledger), salt))
-        except BaseException:
-            lock.close()
-            raise
-        return witness
+    def create(cls, identity: str, ledger: Path, key: str) -> Witness:
+        """Make the witness of a new ledger. key: of the fingerprints of its data."""
+
+        def fill(database: Locked) -> None:
+            database.execute("INSERT INTO ledger VALUES (?, ?)", (str(ledger), key))
+            database.execute("INSERT INTO head VALUES (-1, '')")
+
+        _make_directory(_path(identity).parent)
+        return cls._locked(identity, ledger, lambda path: Locked.create(path, SCHEMA, fill))
 
     @classmethod
     def open(cls, identity: str, ledger: Path, head: Entry) -> Witness | None:
@@ -94,53 +78,60 @@ class Witness(storage.Closing):
         if not _has_seen_anything(path) and not _expects(path, head):
             path.unlink(missing_ok=True)
             return None
-        lock = storage.Lock(path.with_suffix(".lock"), str(ledger))
+        return cls._locked(identity, ledger, Locked.open)
+
+    @classmethod
+    def _locked(cls, identity: str, ledger: Path, opened: Callable[[Path], Locked]) -> Witness:
+        path = _path(identity)
+        lock = Lock(path.with_suffix(".lock"), str(ledger))
         try:
-            return cls(storage.lock(path), path, lock)
+            return cls(opened(path), lock)
         except BaseException:
             lock.close()
             raise
 
     def saw_more_than(self, book: Book) -> int | None:
         """Return the number of an entry that the witness saw and the book lacks, or None."""
-        with storage.explained(self.path):
-            return _missing(self._connection, book)
+        return _missing(self._database, book)
 
     def expect(self, entry: Entry) -> None:
         """Remember what a new ledger will begin with, before it is in its place."""
-        with storage.explained(self.path):
-            self._connection.execute("UPDATE head SET chain = ?", (entry.chain,))
+        self._database.execute("UPDATE head SET chain = ?", (entry.chain,))
 
     def see(self, entry: Entry) -> None:
         """Remember the newest entry."""
-        with storage.explained(self.path):
-            self._connection.execute("UPDATE head SET number = ?, chain = ?", (entry.number, entry.chain))
+        self._database.execute("UPDATE head SET number = ?, chain = ?", (entry.number, entry.chain))
 
     def belongs_to(self, fingerprint: str) -> None:
         """Remember that the ledger belongs to this data, beside all that it ever belonged to."""
-        with storage.explained(self.path):
-            self._connection.execute("INSERT OR IGNORE INTO data VALUES (?)", (fingerprint,))
+        self._database.execute("INSERT OR IGNORE INTO data VALUES (?)", (fingerprint,))
 
     def remember(self, sketch: Sketch) -> None:
         """Remember what the rows look like, beside all that they ever looked like."""
-        with storage.explained(self.path):
-            self._connection.execute("CREATE TABLE IF NOT EXISTS sketch (data BLOB UNIQUE NOT NULL)")
-            self._connection.execute("INSERT OR IGNORE INTO sketch VALUES (?)", (sketch.to_bytes(),))
+        self._database.execute("CREATE TABLE IF NOT EXISTS sketch (data BLOB UNIQUE NOT NULL)")
+        self._database.execute("INSERT OR IGNORE INTO sketch VALUES (?)", (sketch.to_bytes(),))
 
     def close(self) -> None:
         """Unlock."""
-        self._connection.close()
+        self._database.close()
         self._lock.close()
 
     def discard(self) -> None:
         """Forget a ledger that could not be made after all."""
         self.close()
-        self.path.unlink(missing_ok=True)
+        self._database.path.unlink(missing_ok=True)
 
 
-def exists(book: Book) -> bool:
-    """Tell whether the book's ledger has a witness here."""
-    return _has_seen_anything(_path(book.entries[0].body["ledger"]))
+def verify_witness(book: Book) -> str:
+    """Say whether the witness on this machine has seen nothing newer than the book, or raise `LedgerRolledBack`."""
+    path = _path(book.identity)
+    if not _has_seen_anything(path):
+        return "No witness on this machine: whether this is the newest copy cannot be told here."
+    with Locked.look(path) as database:
+        missing = _missing(database, book)
+    if missing is not None:
+        raise LedgerRolledBack(f"Ledger {book.where} lacks entry {missing}, which its witness saw: an older copy.")
+    return "The witness on this machine has seen nothing newer."
 
 
 def _has_seen_anything(path: Path) -> bool:
@@ -148,40 +139,37 @@ def _has_seen_anything(path: Path) -> bool:
     if not path.exists() or path.stat().st_size == 0:
         return False
     try:
-        with contextlib.closing(storage.look(path)) as connection:
-            return bool(connection.execute("SELECT number FROM head").fetchone()[0] >= 0)
-    except (LedgerError, sqlite3.Error, TypeError):
+        with Locked.look(path) as database:
+            return _head(database)[0] >= 0
+    except (LedgerError, IndexError, TypeError):
         return True  # damaged: let it be opened, and complain
 
 
 def _expects(path: Path, head: Entry) -> bool:
     if not path.exists() or path.stat().st_size == 0:
         return False
-    with contextlib.closing(storage.look(path)) as connection:
-        return bool(connection.execute("SELECT number, chain FROM head").fetchone() == (-1, head.chain))
+    with Locked.look(path) as database:
+        return _head(database) == (-1, head.chain)
 
 
-def newest_missing(book: Book) -> int | None:
-    """Return the number of an entry that the witness here saw and the book lacks, or None."""
-    if not exists(book):
-        return None
-    path = _path(book.entries[0].body["ledger"])
-    with contextlib.closing(storage.look(path)) as connection, storage.explained(path):
-        return _missing(connection, book)
+def _head(database: Locked) -> tuple[int, str]:
+    """Return number and chain of the newest entry that a witness saw."""
+    number, chain = database.execute("SELECT number, chain FROM head")[0]
+    return int(number), str(chain)
 
 
-def _missing(connection: sqlite3.Connection, book: Book) -> int | None:
-    number, chain = connection.execute("SELECT number, chain FROM head").fetchone()
+def _missing(database: Locked, book: Book) -> int | None:
+    number, chain = _head(database)
     if number >= 0 and (number >= len(book.entries) or book.entries[number].chain != chain):
-        return int(number)
+        return number
     return None
 
 
-def creating() -> storage.Lock:
+def creating() -> Lock:
     """Return a lock under which one ledger at a time is made here."""
     directory = _path("").parent
     _make_directory(directory)
-    return storage.Lock(directory / "creating.lock", str(directory), wait=10.0)
+    return Lock(directory / "creating.lock", str(directory), wait=10.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,16 +192,16 @@ def related(digest: str, sketch: Sketch, but: str = "") -> list[Related]:
         if not _has_seen_anything(path) or path.stem == but:
             continue
         try:
-            with contextlib.closing(storage.look(path)) as connection:
-                ledger, salt = connection.execute("SELECT path, salt FROM ledger").fetchone()
-                prints = [row[0] for row in connection.execute("SELECT fingerprint FROM data")]
-                there = connection.execute("SELECT name FROM sqlite_master WHERE name = 'sketch'").fetchone()
-                kept = connection.execute("SELECT data FROM sketch").fetchall() if there else []
+            with Locked.look(path) as database:
+                ledger, key = database.execute("SELECT path, salt FROM ledger")[0]
+                prints = [row[0] for row in database.execute("SELECT fingerprint FROM data")]
+                there = database.execute("SELECT name FROM sqlite_master WHERE name = 'sketch'")
+                kept = database.execute("SELECT data FROM sketch") if there else []
             overlaps = [sketch.overlap(Sketch.from_bytes(row[0])) for row in kept]
             overlaps = [overlap for overlap in overlaps if overlap.is_noticed]
-            if any(hmac.compare_digest(fingerprint(salt, digest), known) for known in prints):
+            if any(hmac.compare_digest(fingerprint(key, digest), known) for known in prints):
                 overlaps = [Overlap(1.0, 0, 0)]
-        except (LedgerError, sqlite3.Error, TypeError, ValueError):
+        except (LedgerError, IndexError, TypeError, ValueError):
             ledger, overlaps = f"maybe that of the damaged witness {path}", [Overlap(0.0, 0, 0)]
         if overlaps:
             found.append(Related(str(ledger), path.stem, max(overlaps, key=lambda overlap: overlap.share)))

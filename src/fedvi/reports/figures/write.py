@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 
+from fedvi.files import replacing
 from fedvi.reports.curves import split
 from fedvi.reports.figures.heatmap import draw_heatmap
 from fedvi.reports.figures.progress import draw_progress
@@ -76,7 +76,6 @@ def file_names(partitions: list[str]) -> dict[str, str]:
 
 def _save(figure: Figure, path: Path) -> Path:
     metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")
-    figure.savefig(temporary, dpi=150, metadata=metadata)
-    os.replace(temporary, path)
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=150, metadata=metadata)
     return path

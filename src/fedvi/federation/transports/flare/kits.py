@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +49,7 @@ from fedvi.federation.transports.flare.names import (
 )
 from fedvi.federation.transports.flare.policies import AT_SERVER, LOGGING, policy
 from fedvi.federation.transports.flare.workspace import SCHEME
+from fedvi.files import write
 
 ORGANISATION = "fedvi"
 CONFIGURATION = "config"
@@ -127,9 +127,7 @@ def _forget_keys(state: Path) -> None:
     """Keep of the certificates made only the authority's own: a site's key is the site's."""
     content = json.loads(state.read_text(encoding="utf-8"))
     kept = {key: value for key, value in content.items() if not isinstance(value, dict)}
-    with tempfile.NamedTemporaryFile("w", dir=state.parent, delete=False, encoding="utf-8") as file:  # mode 0600
-        json.dump(kept, file)
-    Path(file.name).replace(state)
+    write(state, json.dumps(kept), private=True)
 
 
 class Hardening(Builder):

@@ -1,0 +1,202 @@
+"""SQLite files: on disk before a commit returns, and errors in our words.
+
+    Database   several processes use it at once: write-ahead log, one writer at a time, the others wait
+    Locked     for ledgers: one process has it, from opening to closing; rollback journal, and the folder is synced too
+
+The lock is the operating system's: a killed process leaves none behind. SQLite's own locks are of a kind that the
+system drops when the same process opens and closes the file once more, such as for a backup. Where that matters, take
+a `fedvi.files.Lock` too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from fedvi.errors import FedviError, FileFailed, InputError, LedgerDamaged, LedgerError, LedgerInUse
+from fedvi.files import Closing, put_in_place, unfinished_name
+
+Row = sqlite3.Row
+
+
+class Database(Closing):
+    """An open file that others may have open too. Threads take turns.
+
+    `with database.transaction():` is all or nothing, on disk when it ends.
+    """
+
+    pragmas: ClassVar[tuple[str, ...]] = ("journal_mode = WAL", "synchronous = FULL")
+    patience: ClassVar[float] = 30.0  # seconds to wait for another writer
+    begin: ClassVar[str] = "BEGIN IMMEDIATE"
+    one_thread: ClassVar[bool] = False
+    missing: ClassVar[type[FedviError]] = InputError
+    damaged: ClassVar[type[FedviError]] = InputError
+    in_use: ClassVar[type[FedviError]] = FileFailed
+    failed: ClassVar[type[FedviError]] = FileFailed
+
+    def __init__(self, path: Path):
+        self.path, self._lock = path, threading.RLock()
+        with self.explained(path):
+            self._connection = self._connect(str(path), self.pragmas)
+
+    @classmethod
+    def _connect(cls, address: str, pragmas: Sequence[str] = ()) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            address,
+            timeout=cls.patience,
+            isolation_level=None,
+            check_same_thread=cls.one_thread,
+            uri=address.startswith("file:"),
+        )
+        try:
+            connection.row_factory = sqlite3.Row
+            for pragma in pragmas:
+                connection.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @classmethod
+    def create(cls, path: Path, schema: str, fill: Callable[[Self], None]) -> Self:
+        """Make a new file with these tables and what `fill` writes; an existing one is refused.
+
+        It is made beside its place and put there when it is whole: who is killed meanwhile leaves none behind.
+        """
+        exists = cls.missing(f"{path} exists already. Open it, or choose another name.")
+        if os.path.lexists(path):
+            raise exists
+        if (log := path.with_name(f"{path.name}-wal")).exists():  # SQLite would play it into the new file
+            raise cls.missing(f"{log} is left over from a file that is gone. Restore that one, or take both away.")
+        unfinished = unfinished_name(path)
+        try:
+            unfinished.unlink(missing_ok=True)  # of a process with the same number that was killed
+            unfinished.touch(mode=0o600, exist_ok=False)
+            with cls(unfinished) as database:
+                with cls.explained(path):
+                    database._connection.executescript(f"BEGIN EXCLUSIVE; {schema}; COMMIT;")
+                with database.transaction():
+                    fill(database)
+            put_in_place(unfinished, path)
+        except FileExistsError:
+            raise exists from None
+        except OSError as error:
+            raise cls.missing(f"Cannot make {path}: {error.strerror}.") from error
+        finally:
+            with contextlib.suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open an existing file."""
+        cls.require(path)
+        return cls(path)
+
+    @classmethod
+    def require(cls, path: Path) -> None:
+        """Raise unless there is a file that holds something."""
+        if not path.is_file():
+            raise cls.missing(f"Expected a file at {path}, got none.")
+        if path.stat().st_size == 0:
+            raise cls.damaged(f"{path} is damaged: it is empty. Restore the newest copy.")
+
+    @classmethod
+    @contextlib.contextmanager
+    def explained(cls, path: Path) -> Iterator[None]:
+        """Turn SQLite's errors into ours."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise cls.in_use(f"{path} is open in another process. Wait for it or stop it.") from error
+            raise cls.failed(f"{path}: {error}. Nothing was released.") from error
+        except sqlite3.ProgrammingError as error:
+            raise cls.failed(f"{path}: {error} Use it in the thread that opened it, until it is closed.") from error
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise cls.damaged(f"{path} is damaged: {error}. Restore the newest copy.") from error
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Write in one piece, alone; an exception undoes all of it."""
+        with self._lock, self.explained(self.path):
+            self._connection.execute(self.begin)
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # on a full disk SQLite may have undone it by itself
+                    with contextlib.suppress(sqlite3.OperationalError):
+                        self._connection.execute("ROLLBACK")
+                raise
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Run one statement and return its rows."""
+        with self._lock, self.explained(self.path):
+            return self._connection.execute(statement, values).fetchall()
+
+    def one(self, statement: str, values: Sequence[Any] = ()) -> Row | None:
+        """Return the first row of a statement, or None."""
+        rows = self.execute(statement, values)
+        return rows[0] if rows else None
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+
+class Locked(Database):
+    """An open file that nobody else has open; for one thread."""
+
+    pragmas = ("locking_mode = EXCLUSIVE", "journal_mode = DELETE", "synchronous = EXTRA")  # EXTRA syncs the folder too
+    patience, begin, one_thread = 0.1, "BEGIN EXCLUSIVE", True
+    missing, damaged, in_use, failed = LedgerError, LedgerDamaged, LedgerInUse, LedgerError
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open an existing file, and lock it until it is closed."""
+        database = super().open(path)
+        try:
+            with database.transaction():
+                pass  # takes the lock
+            database.check()
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @classmethod
+    def look(cls, path: Path) -> Self:
+        """Open an existing file for reading, even while another process has it locked."""
+        cls.require(path)
+        address = path.resolve().as_uri()
+        looking = cls.__new__(cls)
+        looking.path, looking._lock = path, threading.RLock()
+        with cls.explained(path):
+            looking._connection = cls._connect(f"{address}?mode=rw")
+        try:
+            looking.check()
+        except LedgerError as error:
+            looking.close()
+            if isinstance(error, LedgerDamaged):
+                raise
+            with cls.explained(path):  # locked, or not ours to write: read past that, the chain tells if it is torn
+                looking._connection = cls._connect(f"{address}?immutable=1")
+            try:
+                looking.check()
+            except BaseException:
+                looking.close()
+                raise
+        return looking
+
+    def check(self) -> None:
+        """Raise unless SQLite finds nothing wrong with the file."""
+        problems = [row[0] for row in self.execute("PRAGMA quick_check")]
+        if problems != ["ok"]:
+            raise self.damaged(f"{self.path} is damaged: {problems[0]}. Restore the newest copy.")

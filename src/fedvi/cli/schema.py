@@ -107,17 +107,11 @@ def _counted(sites: Any) -> dict[str, int]:
 @contextmanager
 def _progress(reader: TableSource, table: Path, *, quiet: bool) -> Iterator[Callable[[], None]]:
     """Give a function that shows how far the reader is: on a terminal, for large files."""
-    from rich.console import Console
+    from fedvi.console import progress
 
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal or table.stat().st_size < LARGE_FILE:
-        yield lambda: None
-        return
-    from rich.progress import Progress
-
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(f"Reading {table.name}", total=1.0)
-        yield lambda: bar.update(task, completed=reader.fraction)
+    small = quiet or table.stat().st_size < LARGE_FILE
+    with progress(f"Reading {table.name}", 100, wanted=False if small else None) as show:
+        yield lambda: show(round(100 * reader.fraction), "")
 
 
 def _inferred(found: Inferred, out: Path) -> dict[str, Any]:

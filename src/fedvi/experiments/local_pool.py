@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -21,10 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+from fedvi.console import progress
 from fedvi.errors import FedviError, InputError
 from fedvi.experiments.config import Experiment, RunSpec
 from fedvi.experiments.directory import Results, RunDirectory
@@ -228,26 +226,19 @@ def _progress(
     directory: RunDirectory, experiment: Experiment, specs: Sequence[RunSpec], *, quiet: bool
 ) -> Iterator[Finished]:
     """Give a function that shows one more finished run; on a terminal as a bar, otherwise as lines now and then."""
-    console = Console(stderr=True, quiet=quiet)
     done = sum(directory.is_done(spec) for spec in specs)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[latest]}"),
-    )
-    title = str(experiment.config.get("title", "experiment"))
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(escape(title), total=len(specs), completed=done, latest="starting")
+    title, wanted = str(experiment.config.get("title", "experiment")), False if quiet else None
+
+    def say(done: int, latest: str) -> None:
+        if not quiet and (done % 25 == 0 or done == len(specs)):
+            print(f"{done}/{len(specs)} runs, last: {latest}", file=sys.stderr)
+
+    with progress(title, len(specs), "runs", done=done, wanted=wanted, otherwise=say) as show:
 
         def finished(_: RunSpec, run: RunRecord) -> None:
             nonlocal done
             done += 1
-            bar.update(task, completed=done, latest=escape(_summary(run)))
-            if not console.is_terminal and (done % 25 == 0 or done == len(specs)):
-                console.print(f"{done}/{len(specs)} runs, last: {_summary(run)}", soft_wrap=True, markup=False)
+            show(done, _summary(run))
 
         yield finished
 

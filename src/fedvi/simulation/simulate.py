@@ -17,6 +17,7 @@ from typing import Unpack
 
 import numpy as np
 
+from fedvi import console
 from fedvi.checks import whole
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError, SimulationInterrupted, SimulationsFailed
@@ -31,7 +32,6 @@ from fedvi.simulation.clients import Clients, PublicRows, lay_out_clients
 from fedvi.simulation.compiled import Carry, look
 from fedvi.simulation.loop import Course, Measured, Moment, Outcome, play
 from fedvi.simulation.prepare import RunSettings, algorithms_of, prepare
-from fedvi.simulation.progress import progress_bar
 from fedvi.simulation.results import Checkpoint, History, Record, Result
 from fedvi.simulation.schedules import Schedule
 
@@ -191,10 +191,11 @@ class _Watched:
         progress: whether to show a bar; None for on a terminal only.
         """
         total = sum(course.total for course in self.courses)
-        with progress_bar(progress, None if math.isinf(total) else total, self.communications) as show:
+        most = None if math.isinf(total) else int(total)
+        with console.progress("federation", most, "communications", done=self.communications, wanted=progress) as show:
 
             def show_or_stop(done: int, stop: Callable[[], bool] | None) -> None:
-                show(done)
+                show(done, "")
                 if stop is not None and stop():
                     raise KeyboardInterrupt
 

@@ -26,7 +26,21 @@ PACKAGES = [
     for stub in sorted(SOURCE.rglob("__init__.pyi"))
 ]
 LAYERS = [
-    {"arrays", "checks", "compiling", "config", "console", "errors", "files", "lazy", "numerics", "pytree", "sqlite", "web", "xla"},
+    {
+        "arrays",
+        "checks",
+        "compiling",
+        "config",
+        "console",
+        "errors",
+        "files",
+        "lazy",
+        "numerics",
+        "pytree",
+        "sqlite",
+        "web",
+        "xla",
+    },
     {"families"},
     {"models"},
     {"privacy"},

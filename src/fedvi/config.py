@@ -206,17 +206,7 @@ def kind_of(made: Any) -> str:
 
 def find(kind: Any, role: str = "", path: str = "kind", allow: Allow = None) -> Any:
     """Return the class or function that a kind names; imported only if it is fedvi's own or allowed."""
-    place = known(role).get(kind) if isinstance(kind, str) else None
-    if place is None:
-        if not isinstance(kind, str) or not PLACE.fullmatch(kind):
-            raise unknown(path, kind, known(role))
-        place = kind
-    if not allowed(place, allow):
-        raise InputError(
-            f"Refused {path} = {kind!r}: it is none of fedvi's own kinds, and building it would run its code. If you "
-            f"know and trust that code, allow it: kinds = [{kind!r}] in your policy file, or the option --kind {kind}."
-        )
-    made = _imported(place, path)
+    made = _imported(_place(kind, role, path, allow), path)
     asked = ROLES[role].asks if role else ""
     if role and not (callable(getattr(made, asked, None)) if asked else callable(made) and not isinstance(made, type)):
         having = f", a class with the method {asked}" if asked else ""
@@ -224,9 +214,30 @@ def find(kind: Any, role: str = "", path: str = "kind", allow: Allow = None) -> 
     return made
 
 
-def allowed(kind: str, allow: Allow) -> bool:
-    """Tell whether a kind may be imported."""
-    return allow is None or kind in OWN or kind in OWN.values() or kind in allow
+def check_kinds(value: Any, role: str, path: str = "", allow: Allow = None) -> None:
+    """Raise `InputError` if plain values name a kind that is unknown or not allowed. Nothing is imported."""
+    path = path or role
+    if isinstance(value, Mapping):
+        if "kind" in value:
+            _place(value["kind"], role, f"{path}.kind", allow)
+        for key, item in value.items():
+            check_kinds(item, key if key in ROLES else "", f"{path}.{key}", allow)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            check_kinds(item, "", f"{path}[{number}]", allow)
+
+
+def _place(kind: Any, role: str, path: str, allow: Allow) -> str:
+    """Return where a kind is, as "module:Class", or raise `InputError` if it is unknown or not allowed."""
+    place = known(role).get(kind, kind) if isinstance(kind, str) else ""
+    if not PLACE.fullmatch(place):
+        raise unknown(path, kind, known(role))
+    if allow is not None and place not in OWN.values() and place not in allow:
+        raise InputError(
+            f"Refused {path} = {kind!r}: it is none of fedvi's own kinds, and building it would run its code. If you "
+            f"know and trust that code, allow it: kinds = [{kind!r}] in your policy file, or the option --kind {kind}."
+        )
+    return place
 
 
 def known(role: str) -> Mapping[str, str]:
@@ -268,20 +279,25 @@ def read_toml(path: str | PathLike[str], what: str) -> dict[str, Any]:
 
 def fill(made: type[T], table: Mapping[str, Any], path: str = "", **given: Any) -> T:
     """Return a dataclass from a table of exactly its fields and types; given: fields that the table must not have."""
-    import msgspec
-
     fields = {field.name: field for field in dataclasses.fields(made) if field.name not in given}  # type: ignore[arg-type]
     check_keys(table, fields, path)
     for name, field in fields.items():
         if name not in table and field.default is MISSING and field.default_factory is MISSING:
             raise InputError(f"Expected {_join(path, name)}, got {', '.join(table) or 'nothing'}.")
+    return made(**convert(made, table, path), **given)
+
+
+def convert(made: type, table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return values of a table in the types of a dataclass's fields, or raise `InputError` if one is of another."""
+    import msgspec
+
     types, values = get_type_hints(made), {}
     for name, value in table.items():
         try:
             values[name] = msgspec.convert(value, types[name], dec_hook=lambda kind, text: kind(text))
         except msgspec.ValidationError as error:
             raise InputError(f"{_join(path, name)} = {value!r}: {str(error).replace('`', '')}.") from None
-    return made(**values, **given)
+    return values
 
 
 def check_keys(table: Iterable[str], allowed: Iterable[str], path: str = "") -> None:

@@ -158,7 +158,7 @@ def test_update_and_number_about_the_width_do_not_pay_for_each_other(folder: Pat
 
 def test_factor_of_a_site_is_the_coordinators_bit_for_bit(folder: Path) -> None:
     with Database.open(folder / "north.db") as database:
-        state = unpack(init_client(PROJECT.recipe.algorithm, PROJECT.recipe.prior), read_site(database)["state"])
+        state = unpack(init_client(PROJECT.spec.algorithm, PROJECT.spec.prior), read_site(database)["state"])
     nearly = dataclasses.replace(state, factor=jax.tree.map(lambda leaf: np.nextafter(leaf, np.inf), state.factor))
     change(folder / "north.db", "UPDATE site SET state = ?", pack(nearly))
     found = checked(folder)

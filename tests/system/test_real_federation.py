@@ -54,7 +54,7 @@ def test_engine_and_simulation_reach_the_same_posterior(tmp_path: Path, monkeypa
         real, updates = arrays_of(store.posterior), order_of(store, sites)
         federation.wait()
     tables = {site: encode(project.schema, tmp_path / f"{site}.csv") for site in sites}
-    budget, recipe = Budget(1.0).fixed(50), project.recipe
+    budget, recipe = Budget(1.0).fixed(50), project.spec
     simulated = simulate(
         {site: (table.x, table.y) for site, table in tables.items()},
         recipe.model,

@@ -91,8 +91,8 @@ def right(guesses: dict[bool, list[float]]) -> float:
 @functools.cache
 def subject() -> Subject:
     """Return the site's algorithm, to compute sums without noise as the adversary would."""
-    algorithm = calibrated(PROJECT.recipe.algorithm, PROJECT.recipe.prior, BUDGET.beside({WIDTH.event: 1}), ROWS, 1)
-    return Subject(algorithm, System, PROJECT.recipe.model, type(PROJECT.recipe.prior), ROWS, SCHEMA.dim)
+    algorithm = calibrated(PROJECT.spec.algorithm, PROJECT.spec.prior, BUDGET.beside({WIDTH.event: 1}), ROWS, 1)
+    return Subject(algorithm, System, PROJECT.spec.model, type(PROJECT.spec.prior), ROWS, SCHEMA.dim)
 
 
 WIDTH = BoundedSum(20.0)
@@ -109,7 +109,7 @@ def slope_sums(monkeypatch: pytest.MonkeyPatch) -> dict[bool, np.ndarray]:
             rows = (x, y) if present else (x[1:], y[1:])
             draws = everybody(silent(fresh.draws(1)), len(rows[0]))
             site = fresh.site(*rows, bound=SCHEMA.feature_bound)
-            seen = fresh.observe(site, draws, PROJECT.recipe.prior)[0, 0] * fresh.lattice.grid
+            seen = fresh.observe(site, draws, PROJECT.spec.prior)[0, 0] * fresh.lattice.grid
             sums[present] = seen[: SCHEMA.dim]
     return sums
 
@@ -118,7 +118,7 @@ def slope_sums(monkeypatch: pytest.MonkeyPatch) -> dict[bool, np.ndarray]:
 def messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Messages:
     """Give a function that returns the natural mean in a new site's first message, and the noise in its sum."""
     count = iter(range(10**6))
-    honest = wire.encode(Answer(PROJECT.digest, wire.POSTERIOR, 0, 0, arrays=wire.arrays_of(PROJECT.recipe.prior)))
+    honest = wire.encode(Answer(PROJECT.digest, wire.POSTERIOR, 0, 0, arrays=wire.arrays_of(PROJECT.spec.prior)))
 
     def message(present: bool) -> tuple[np.ndarray, float]:
         x, y = table()
@@ -152,8 +152,8 @@ def before_damping(natural_mean: np.ndarray, damping: float) -> list[np.ndarray]
 
 def over_the_wire(messages: Messages, sums: dict[bool, np.ndarray], runs: int) -> float:
     guesses: dict[bool, list[float]] = {True: [], False: []}
-    damping = float(PROJECT.recipe.algorithm.damping)
-    clip_norm = float(PROJECT.recipe.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
+    damping = float(PROJECT.spec.algorithm.damping)
+    clip_norm = float(PROJECT.spec.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
     for _ in range(runs):
         for present, said in guesses.items():
             released, noise = messages(present)
@@ -178,7 +178,7 @@ def test_the_attack_recognises_a_row_where_noise_is_added_in_floating_point(
     messages: Messages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sums, noise = slope_sums(monkeypatch), messages(True)[1]
-    clip_norm = float(PROJECT.recipe.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
+    clip_norm = float(PROJECT.spec.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
     size = Lattice.of(clip_norm, noise, 2 * SCHEMA.dim, -(-11 * ROWS // 10)).size
     with monkeypatch.context() as patched:
         patched.setattr(mechanism, "released", in_floating_point(size))

@@ -25,7 +25,7 @@ from fedvi import errors
 from fedvi.errors import InputError
 from fedvi.federation import wire
 from fedvi.federation.coordinator import REFUSALS, Coordinator
-from fedvi.federation.stopping import StoppingRule
+from fedvi.federation.description import StoppingRule
 from fedvi.inference import Release, Server
 from small_federation import answer, coordinator, factor, message, poll, project
 from victims import Victims
@@ -56,7 +56,7 @@ def content(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 def posterior_of(factors: list[dict[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Return natural mean and precision of prior * product, in double precision: the oracle."""
-    prior = PROJECT.recipe.prior
+    prior = PROJECT.spec.prior
     mean, precision, noise = (
         sum((np.asarray(each[part], np.float64) for each in factors), np.zeros(3)) for part in ("0", "1", "2")
     )
@@ -264,7 +264,7 @@ def test_a_site_that_has_said_its_last_releases_nothing_more(server: Coordinator
 
 
 def test_the_file_gives_the_posterior_that_a_coordinator_in_memory_has(server: Coordinator, tmp_path: Path) -> None:
-    recipe = PROJECT.recipe
+    recipe = PROJECT.spec
     memory = Server.start(
         recipe.prior, PROJECT.sites, recipe.algorithm.first_factor(recipe.prior), PROJECT.schema.digest
     )
@@ -289,7 +289,7 @@ def test_the_file_gives_the_posterior_that_a_coordinator_in_memory_has(server: C
 def test_verification_rejects_a_product_that_is_not_that_of_the_factors(server: Coordinator, tmp_path: Path) -> None:
     server.handle("north", message(PROJECT, 1, factor(1)))
     assert server.verify() < 1e-6
-    other = wire.pack(wire.tree_of(PROJECT.recipe.algorithm.first_factor(PROJECT.recipe.prior), factor(2)))
+    other = wire.pack(wire.tree_of(PROJECT.spec.algorithm.first_factor(PROJECT.spec.prior), factor(2)))
     with sqlite3.connect(tmp_path / "coordinator.db") as connection:
         connection.execute("UPDATE federation SET product = ?", (other,))
     connection.close()

@@ -46,7 +46,7 @@ class Listed:
 
 
 def simulated(schedule: Schedule, seed: int = SEED) -> Result:
-    recipe, budget = PROJECT.recipe, Budget(1.0).fixed(200)
+    recipe, budget = PROJECT.spec, Budget(1.0).fixed(200)
     return simulate(
         {name: rows_of(number) for number, name in enumerate(PROJECT.sites)},
         recipe.model,

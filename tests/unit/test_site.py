@@ -34,7 +34,7 @@ from small_federation import coordinator, project, rows_of, site
 from victims import Victims
 
 PROJECT = project(("north",), 4)
-PRIOR = PROJECT.recipe.prior
+PRIOR = PROJECT.spec.prior
 
 
 def read(data: bytes | None) -> Request:
@@ -557,7 +557,7 @@ def test_one_row_moves_the_private_sums_by_no_more_than_the_clip_norm_whatever_p
     q = Gaussian(jnp.asarray(natural_mean, jnp.float32), jnp.asarray(precision, jnp.float32))
     if not bool(q.is_proper()):
         return  # refused by `receive`, as are some of the others
-    recipe, (x, y) = PROJECT.recipe, rows_of(0)
+    recipe, (x, y) = PROJECT.spec, rows_of(0)
     bound = PROJECT.schema.feature_bound
     x, _ = on_row_grid(x, bound)
     solver: Any = recipe.algorithm.solver

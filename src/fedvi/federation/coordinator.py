@@ -175,7 +175,7 @@ class Coordinator(CoordinatorFile):
     def _coordinator(self, name: str, site: Any, federation: Any) -> Server:
         """Return the coordinator as it looks to one site: its own factor, and the product of all."""
         state = ServerState(
-            prior=self._recipe.prior,
+            prior=self._spec.prior,
             factors=repeat(unpack(self._unit, site["factor"]), 1),
             sequence=jnp.full(1, site["sequence"], jnp.int32),
             product=unpack(self._unit, federation["product"]),

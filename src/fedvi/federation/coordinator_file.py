@@ -74,7 +74,7 @@ class CoordinatorFile(Closing):
     @classmethod
     def create(cls, path: Path, project: Description) -> Self:
         """Make the file of a federation that nobody has joined yet: q is the prior."""
-        recipe = project.recipe
+        recipe = project.spec
         unit = pack(recipe.algorithm.first_factor(recipe.prior))
 
         def fill(database: Database) -> None:
@@ -222,16 +222,16 @@ class CoordinatorFile(Closing):
         self._database.close()
 
     @cached_property
-    def _recipe(self) -> Spec:
-        return self.project.recipe
+    def _spec(self) -> Spec:
+        return self.project.spec
 
     @cached_property
     def _unit(self) -> Any:
-        return self._recipe.algorithm.first_factor(self._recipe.prior)
+        return self._spec.algorithm.first_factor(self._spec.prior)
 
     def _posterior(self, federation: Any) -> Any:
         product, lost = (unpack(self._unit, federation[part]) for part in ("product", "lost"))
-        return _posterior(self._recipe.prior, product, lost)
+        return _posterior(self._spec.prior, product, lost)
 
     def _federation(self) -> sqlite3.Row:
         row = self._database.one("SELECT * FROM federation")

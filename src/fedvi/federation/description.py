@@ -1,44 +1,79 @@
 """A federation as its coordinator describes it, in one TOML file, and as every site finds it in its kit.
 
-Everything that sites must agree on follows from it: schema, model, prior, clipping. What it says about privacy is a
-suggestion; every site decides by itself, and its ledger alone enforces it.
+Everything that sites must agree on follows from it: the resolved `Spec`, whose digest every message names. What it says
+about privacy is a suggestion; every site decides by itself, and its ledger alone enforces it.
+
+A description that another party wrote is read with `kinds`: models that are neither fedvi's own nor in that list are
+refused before anything is imported.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
 import tomllib
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedvi.checks import in_range, positive, whole
+from fedvi.config import Allow, build, check_keys, check_kinds, convert, fill, read_toml
 from fedvi.errors import InputError
-from fedvi.families.mean_field import Gaussian
-from fedvi.federation.stopping import StoppingRule
+from fedvi.federation.wire import FINISHED, LEFT, PAUSED, SPENT
+from fedvi.files import digest
 from fedvi.inference.private_client import LARGEST_PREDICTOR
-from fedvi.inference.spec import UPDATES, Spec, recipe
+from fedvi.inference.spec import UPDATES, Spec, default_spec
 from fedvi.tables.columns import BinaryTarget
 from fedvi.tables.schema import Schema
-from fedvi.tables.words import near
 
+FORMAT = 2
 FILE, SCHEMA_FILE = "federation.toml", "schema.toml"
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 RESERVED = {"server", "admin", "all", "coordinator"}
 MODELS = {True: "logistic", False: "linear"}
+"""Names for the target's own model, by whether it is one of two classes."""
 
-KEYS: dict[str, dict[str, type | tuple[type, ...]]] = {
-    "": {"name": str, "sites": list, "schema": str, "id": str},
-    "coordinator": {"host": str, "port": int},
-    "model": {"kind": str, "prior_variance": (int, float)},
-    "training": {"rows": int, "updates": int},
-    "privacy": {"epsilon": (int, float), "delta": (int, float)},
-    "stop": {"change": (int, float), "quiet": int, "hours": (int, float)},
-}
+KEYS = ("format", "name", "sites", "schema", "id", "coordinator", "model", "training", "privacy", "stop")
+TABLES = {"coordinator": ("host", "port"), "training": ("rows", "updates"), "privacy": ("epsilon", "delta")}
+
+
+@dataclasses.dataclass(frozen=True)
+class StoppingRule:
+    """When a federation ends. That every site has spent its budget, or left, always ends it.
+
+    change, quiet: end when `KL(new q || old q)`, in nats, was below `change` for so many updates in a row, of every
+        site at least one: q is at rest when all have looked at it, and no site ends what others have not begun. Those
+        that are paused, have spent their budget or left are not waited for. 0: never.
+    hours: end so long after the first release; 0: never.
+    """
+
+    change: float = 0.0
+    quiet: int = 100
+    hours: float = 0.0
+
+    def __post_init__(self) -> None:
+        in_range("stop.change", self.change, 0)
+        whole("stop.quiet", self.quiet, 1)
+        in_range("stop.hours", self.hours, 0)
+
+    def reason(self, sites: Sequence[tuple[str, int]], seconds: float) -> str:
+        """Return why the federation ends now, or an empty text.
+
+        sites: state of each, and how many of the last updates in a row with little change are its own.
+        seconds: since the first release.
+        """
+        if all(state in (SPENT, FINISHED, LEFT) for state, _ in sites):
+            return "every site has spent its budget or left"
+        calm = sum(own for _, own in sites)
+        waiting = any(own == 0 and state not in (PAUSED, SPENT, FINISHED, LEFT) for state, own in sites)
+        if self.change > 0 and calm >= self.quiet and not waiting:
+            return f"{calm} updates in a row changed the posterior by less than {self.change:g} nats"
+        if self.hours > 0 and seconds >= 3600 * self.hours:
+            return f"{self.hours:g} hours have passed"
+        return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +81,11 @@ class Description:
     """One federation.
 
     rows: of all sites together, about; with epsilon it decides where rows are clipped.
+    model: its kind and arguments as a table; None for the target's own model.
     updates: of every site, at most. prior_variance: of a weight; None for the model's own.
     epsilon, delta: suggested to the sites; delta None for the rule by number of rows.
-    identity: made when the project is; tells federations with the same settings apart.
+    identity: made when the federation is; tells federations with the same settings apart.
+    kinds: beyond fedvi's own, that may be built here; None for all.
     """
 
     name: str
@@ -63,6 +100,8 @@ class Description:
     delta: float | None = None
     stop: StoppingRule = dataclasses.field(default_factory=StoppingRule)
     identity: str = ""
+    model: Mapping[str, Any] | None = None
+    kinds: Allow = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for what, name in (("name", self.name), *(("a site's name", site) for site in self.sites)):
@@ -85,6 +124,7 @@ class Description:
             in_range("prior_variance", self.prior_variance, 0, most, open_low=True)
         if self.delta is not None:
             in_range("delta", self.delta, 0, 1, open_low=True)
+        check_kinds(self.model, "model", allow=self.kinds)
 
     @property
     def is_binary(self) -> bool:
@@ -92,21 +132,15 @@ class Description:
         return isinstance(self.schema.target, BinaryTarget)
 
     @cached_property
-    def recipe(self) -> Spec:
-        """Model, prior and algorithm; the noise is left to every site's budget."""
-        chosen = recipe(self.schema, self.rows, self.epsilon, self.updates)
-        if self.prior_variance is None:
-            return chosen
-        return dataclasses.replace(chosen, prior=Gaussian.standard(self.schema.dim, self.prior_variance))
+    def spec(self) -> Spec:
+        """What all agree on, resolved; the noise is left to every site's budget."""
+        model = None if self.model is None else build(self.model, "model", allow=self.kinds)
+        return default_spec(self.schema, self.rows, self.epsilon, self.updates, model, self.prior_variance)
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything that a site and the coordinator must agree on."""
-        variance = None if self.prior_variance is None else float(self.prior_variance)
-        agreed = [
-            self.identity, self.name, self.schema.digest, self.rows, self.updates, variance, float(self.epsilon)
-        ]  # fmt: skip
-        return hashlib.sha256(json.dumps(agreed).encode()).hexdigest()
+        """Hash of everything that a site and the coordinator must agree on, with all defaults as they are here."""
+        return digest([FORMAT, self.identity, self.name, self.rows, float(self.epsilon), self.spec.plain])
 
     @property
     def largest(self) -> float:
@@ -114,52 +148,50 @@ class Description:
         return 1e3 * self.rows * self.schema.dim
 
     @classmethod
-    def load(cls, path: Path) -> Description:
-        """Return the project in a TOML file, or in a folder with one."""
+    def load(cls, path: Path, kinds: Allow = ()) -> Description:
+        """Return the federation in a TOML file, or in a folder with one.
+
+        kinds: beyond fedvi's own, that may be built; None for all, if the file is one's own.
+        """
         path = path / FILE if path.is_dir() else path
-        try:
-            content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-        except FileNotFoundError:
-            raise InputError(f"Expected a federation at {path}, got no such file.") from None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"Cannot read {path}: {error}.") from None
+        content = read_toml(path, "a federation")
         try:
             if not isinstance(content.get("schema"), str):
                 raise InputError("Expected the key schema, the path of the feature schema.")
-            return cls._from_content(content, Schema.load(path.parent / content["schema"]))
+            return cls._from_content(content, Schema.load(path.parent / content["schema"]), kinds)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
     @classmethod
-    def _from_content(cls, content: dict[str, Any], schema: Schema) -> Description:
-        tables = {"": {key: value for key, value in content.items() if not isinstance(value, dict)}}
-        tables |= {key: value for key, value in content.items() if isinstance(value, dict)}
-        for table, values in tables.items():
-            _check_keys(table, values)
-        top = tables[""]
-        for key in ("name", "sites"):
-            if key not in top:
-                raise InputError(f"Expected the key {key}, got {', '.join(top) or 'none'}.")
-        training = tables.get("training", {})
-        if "rows" not in training:
-            raise InputError("Expected the key rows in [training]: about how many rows all sites have together.")
-        model = dict(tables.get("model", {}))
-        fitting = MODELS[isinstance(schema.target, BinaryTarget)]
-        if model.pop("kind", fitting) != fitting:
-            raise InputError(f"Expected model.kind = {fitting!r} for the target of the schema, got another.")
-        if not all(isinstance(site, str) for site in top["sites"]):
-            raise InputError(f"Expected sites to be names, got {top['sites']}.")
-        return cls(
-            name=top["name"],
-            sites=tuple(top["sites"]),
-            schema=schema,
-            identity=top.get("id", ""),
-            stop=StoppingRule(**tables.get("stop", {})),
-            **{**tables.get("coordinator", {}), **training, **model, **tables.get("privacy", {})},
-        )
+    def _from_content(cls, content: dict[str, Any], schema: Schema, kinds: Allow) -> Description:
+        check_keys(content, KEYS)
+        top = {key: content[key] for key in ("name", "sites") if key in content}
+        values = convert(cls, top | {"identity": content.get("id", "")})
+        if content.get("format", 1 if content.get("id") else FORMAT) != FORMAT:
+            raise InputError(
+                f"Expected format = {FORMAT}, got {content.get('format', 1)!r}: this federation was made by another "
+                "version of fedvi. Go on with that version, or make a new federation."
+            )
+        for table, keys in TABLES.items():
+            check_keys(_table(content, table), keys, table)
+            values |= convert(cls, _table(content, table), table)
+        for key, where in {"name": "name", "sites": "sites", "rows": "training.rows"}.items():
+            if key not in values:
+                raise InputError(f"Expected {where}, got nothing. Required: name, sites, schema, training.rows.")
+        model = content.get("model", {})
+        model = {"kind": model} if isinstance(model, str) else dict(_table(content, "model"))
+        values |= convert(cls, {key: model.pop(key) for key in ("prior_variance",) if key in model}, "model")
+        if (kind := model.get("kind", MODELS[True])) in MODELS.values():
+            own = MODELS[isinstance(schema.target, BinaryTarget)]
+            if "kind" in model and kind != own:
+                raise InputError(f"Expected model.kind = {own!r} for the target of the schema, got {kind!r}.")
+            check_keys(model, ("kind",), "model")
+            model = {}
+        stop = fill(StoppingRule, _table(content, "stop"), "stop")
+        return cls(schema=schema, stop=stop, model=model or None, kinds=kinds, **values)
 
     def save(self, folder: Path) -> None:
-        """Write the project and its schema into a folder."""
+        """Write the federation and its schema into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE).write_text(self._to_toml(), encoding="utf-8")
         self.schema.save(folder / SCHEMA_FILE)
@@ -170,28 +202,28 @@ class Description:
 
     @classmethod
     def from_text(cls, text: str) -> Description:
-        """Return the project that `to_text` wrote."""
+        """Return the federation that `to_text` wrote: one's own."""
         files = json.loads(text)
-        return cls._from_content(tomllib.loads(files[FILE]), Schema.from_toml(files[SCHEMA_FILE], SCHEMA_FILE))
+        return cls._from_content(tomllib.loads(files[FILE]), Schema.from_toml(files[SCHEMA_FILE], SCHEMA_FILE), None)
 
     def _to_toml(self) -> str:
         import tomli_w
 
+        def given(**values: Any) -> dict[str, Any]:
+            return {key: value for key, value in values.items() if value is not None}
+
         content: dict[str, Any] = {
+            "format": FORMAT,
             "name": self.name,
             "sites": list(self.sites),
             "schema": SCHEMA_FILE,
             "id": self.identity,
             "coordinator": {"host": self.host, "port": self.port},
-            "model": {"kind": MODELS[self.is_binary]},
+            "model": {**(self.model or {"kind": MODELS[self.is_binary]}), **given(prior_variance=self.prior_variance)},
             "training": {"rows": self.rows, "updates": self.updates},
-            "privacy": {"epsilon": self.epsilon},
+            "privacy": given(epsilon=float(self.epsilon), delta=self.delta),
             "stop": dataclasses.asdict(self.stop),
         }
-        if self.prior_variance is not None:
-            content["model"]["prior_variance"] = self.prior_variance
-        if self.delta is not None:
-            content["privacy"]["delta"] = self.delta
         return tomli_w.dumps(content)
 
 
@@ -204,13 +236,9 @@ def check_name(what: str, name: str) -> None:
         )
 
 
-def _check_keys(table: str, values: dict[str, Any]) -> None:
-    if table not in KEYS:
-        raise InputError(f"Unknown table [{table}]; allowed: {', '.join(filter(None, KEYS))}.{near(table, KEYS)}")
-    for key, value in values.items():
-        inside = f" in [{table}]" if table else ""
-        if key not in KEYS[table]:
-            allowed = KEYS[table]
-            raise InputError(f"Unknown key {key}{inside}; allowed: {', '.join(allowed)}.{near(key, allowed)}")
-        if not isinstance(value, KEYS[table][key]) or isinstance(value, bool):
-            raise InputError(f"Expected another kind of value for {key}{inside}, got {value!r}.")
+def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a table of the file, empty if it has none."""
+    table = content.get(name, {})
+    if not isinstance(table, Mapping):
+        raise InputError(f"Expected a table [{name}], got {table!r}.")
+    return table

@@ -113,7 +113,7 @@ class Site(Closing):
         budget: of the site's rows, whatever it is spent on. accept: see `Ledger.open`. public_rows: that the site
         declares. sketch: see `PrivateClient.open`.
         """
-        recipe = project.recipe
+        recipe = project.spec
         declared = declared_rows(ledger, len(table[0]), public_rows)
         budget = budget.fixed(declared)
         width = part_of(budget, recipes.WIDTH)
@@ -255,7 +255,7 @@ class Site(Closing):
 
     def _last(self, site: sqlite3.Row) -> bytes | None:
         """Release the number for the posterior's width, once; then there is nothing more to say."""
-        numbers = rows_at(width_of(self._project.recipe.model), np.asarray(self._q.mean))
+        numbers = rows_at(width_of(self._project.spec.model), np.asarray(self._q.mean))
         entry = self._next_entry
         try:
             total = self._private.release_sum(self._width, numbers, _purpose(self._project), average=True)
@@ -331,11 +331,11 @@ class Site(Closing):
 
     @cached_property
     def _prior(self) -> Any:
-        return self._project.recipe.prior
+        return self._project.spec.prior
 
     @cached_property
     def _template(self) -> Any:
-        return init_client(self._project.recipe.algorithm, self._prior)
+        return init_client(self._project.spec.algorithm, self._prior)
 
 
 def _purpose(project: Description) -> str:

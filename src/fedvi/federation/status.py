@@ -40,7 +40,7 @@ class Scores:
             version, now = self._store.version, time.time()
             known = bool(self.history) and self.history[-1][0] == version
             if not known and time.monotonic() >= self._due:
-                scores = evaluate(self._store.project.recipe.model, self._store.posterior, self._x, self._y)  # type: ignore[arg-type]
+                scores = evaluate(self._store.project.spec.model, self._store.posterior, self._x, self._y)  # type: ignore[arg-type]
                 self.history.append((version, now, scores.get("accuracy"), scores["log_likelihood"]))
                 self._due = time.monotonic() + self._every
             return list(self.history)

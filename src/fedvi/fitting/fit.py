@@ -24,7 +24,7 @@ from fedvi.errors import InputError
 from fedvi.families.base import Factor
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
 from fedvi.inference.rows import CheckedTable
-from fedvi.inference.spec import STANDARDISE, UPDATES, WIDTH, Spec, recipe
+from fedvi.inference.spec import STANDARDISE, UPDATES, WIDTH, Spec, default_spec
 from fedvi.models.base import Model
 from fedvi.models.width import rows_at, width_of
 from fedvi.privacy.budget import AUTO, Budget
@@ -121,7 +121,7 @@ def fit_rows(
         schema = standard.schema(schema, *scales)
         sites = encoded(schema)
     least = None if budgets is None else min(budget.epsilon for budget in budgets.values())
-    chosen = recipe(schema, rows, least, updates)
+    chosen = default_spec(schema, rows, least, updates)
     result = simulate(
         sites,
         chosen.model,

@@ -21,7 +21,7 @@ from fedvi.pytree import take
 
 def fitted_of(store: CoordinatorFile) -> Fitted:
     """Return the posterior of a federation as it is now, or raise `InputError` if nobody has released anything."""
-    project, recipe, now = store.project, store.project.recipe, store.snapshot()
+    project, recipe, now = store.project, store.project.spec, store.snapshot()
     places = [place for place, site in enumerate(now.sites) if site["updates"]]
     if not places:
         raise InputError("Expected a federation with at least one update, got none yet. Wait for a site to join.")

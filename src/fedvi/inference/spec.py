@@ -1,4 +1,4 @@
-"""Settings for a table that nobody has seen: everything follows from the schema, which is public.
+"""Spec: what all parties agree on. Its defaults are computed from the public schema, never from rows.
 
 Fits are noise-aware PVI over all rows of a site; only a linear model without privacy is solved exactly. With privacy,
 rows are clipped where the typical row under the schema ends,
@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from fedvi.checks import positive
-from fedvi.config import find
+from fedvi.config import find, plain
 from fedvi.families.base import GaussianFamily
-from fedvi.families.full import FullGaussian
-from fedvi.families.mean_field import Gaussian
 from fedvi.inference.algorithms import PVI, Algorithm
 from fedvi.inference.gradient_steps import Exact
 from fedvi.inference.noise_aware import AveragedQuadratics, NoiseAwarePVI
@@ -64,23 +64,52 @@ class Prior:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """Model, prior and algorithm for one schema."""
+    """What all parties of a federation agree on, every default resolved.
 
-    model: Model
-    prior: GaussianFamily
-    algorithm: Algorithm
-    updates: int = UPDATES
-
-
-def recipe(schema: Schema, rows: int, epsilon: float | None, updates: int = UPDATES) -> Spec:
-    """Return the settings of a fit.
-
-    rows: of all sites. epsilon: of the site that spends least; None for no privacy.
+    updates: of every site, at most. The noise is left to every site's own budget.
     """
+
+    schema: Schema
+    model: Model
+    standard_prior: Prior
+    algorithm: Algorithm
+    updates: int
+
+    @cached_property
+    def prior(self) -> GaussianFamily:
+        """The prior over the model's parameters."""
+        return self.standard_prior.over(self.schema.dim)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The spec as plain values, the schema by its digest. Numbers have nine digits: machines differ in the last."""
+        parts = {
+            "model": self.model,
+            "prior": self.standard_prior,
+            "algorithm": self.algorithm,
+            "updates": self.updates,
+        }
+        return {"schema": self.schema.digest, **_rounded(plain(parts))}
+
+
+def default_spec(
+    schema: Schema,
+    rows: int,
+    epsilon: float | None,
+    updates: int = UPDATES,
+    model: Model | None = None,
+    prior_variance: float | None = None,
+) -> Spec:
+    """Return the default settings for one schema, computed from public numbers, never from rows.
+
+    rows: of all sites. epsilon: of the site that spends least; None for no privacy. model: None for the target's own.
+    prior_variance: of a weight; None for 1 on the scale of log odds, or 10 on the scale of the noise.
+    """
+    model = model_of(schema) if model is None else model
     binary = isinstance(schema.target, BinaryTarget)
-    variance = 1.0 if binary else 10.0  # of a weight, on the scale of log odds or of the noise
-    if epsilon is None and not binary:
-        return Spec(model_of(schema), FullGaussian.standard(schema.dim, variance), PVI(Exact(), damping=1.0), 1)
+    variance = float(prior_variance or (1.0 if binary else 10.0))
+    if epsilon is None and hasattr(model, "sufficient_statistics"):
+        return Spec(schema, model, Prior("FullGaussian", variance), PVI(Exact(), damping=1.0), 1)
     numbers = {column.name for column in schema.columns if isinstance(column, Number)}
     squares = schema.typical_squares
     fourth = np.where([feature in numbers for feature in schema.features], 3.0, squares)
@@ -91,8 +120,15 @@ def recipe(schema: Schema, rows: int, epsilon: float | None, updates: int = UPDA
     mechanism = FullBatch() if epsilon is None else FullBatchGaussian(noise_multiplier=None, clip_norm=clip_norm)
     memory = 20.0 if epsilon is None else 2.0  # of early slopes: to be averaged where there is noise, else forgotten
     solver = AveragedQuadratics(mechanism=mechanism, memory=memory, share=SHARE, weight=weight)
-    algorithm = NoiseAwarePVI(solver, damping=0.4)
-    return Spec(model_of(schema), Gaussian.standard(schema.dim, variance), algorithm, updates)
+    return Spec(schema, model, Prior("Gaussian", variance), NoiseAwarePVI(solver, damping=0.4), updates)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def model_of(schema: Schema) -> Model:

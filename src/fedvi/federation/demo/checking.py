@@ -116,7 +116,7 @@ def _differs(store: CoordinatorFile, name: str, site: sqlite3.Row) -> bool:
     """Tell whether site and coordinator hold different factors, unless a release is still on its way."""
     if site["pending"] is not None:
         return False
-    recipe = store.project.recipe
+    recipe = store.project.spec
     state = init_client(recipe.algorithm, recipe.prior)
     own = (state if site["state"] is None else unpack(state, site["state"])).factor
     return pack(own) != pack(take(store.factors(), store.names.index(name)))

@@ -12,7 +12,7 @@ from federations import logistic_tables
 from fedvi import PVI, Budget, Gaussian, LogisticRegression
 from fedvi.errors import BudgetClosed
 from fedvi.inference import GradientSteps, PrivateClient, Public
-from fedvi.inference.update import draw, update
+from fedvi.inference.update import checked_update, draw
 from fedvi.privacy import FullBatchGaussian
 from fedvi.privacy.randomness import UPDATE, Seeded
 from victims import fork_for_every_line, say
@@ -25,7 +25,7 @@ ALGORITHM = PVI(GradientSteps(2, 0.1, FullBatchGaussian(150.0, 1.0)))
 def warm_up(client: PrivateClient, prior: Gaussian) -> None:
     """Compile an update, without noise of real use and without releasing anything."""
     draws = draw(ALGORITHM, client._model, client._public, 30, 30, Seeded(0, UPDATE))
-    update(ALGORITHM, client._model, client._public, prior, client.state, client._rows.site, draws)
+    checked_update(ALGORITHM, client._model, client._public, prior, client.state, client._rows.site, draws)
 
 
 def work(ledger: str, seed: str) -> None:

@@ -26,7 +26,6 @@ from fedvi.federation.description import Description
 from fedvi.federation.site import Site
 from fedvi.federation.wire import Answer, Request
 from fedvi.inference import GradientSteps
-from fedvi.inference.calibration import calibrated
 from fedvi.numerics import widen
 from fedvi.privacy import Budget, ClientLevel, FullBatch, mechanism
 from fedvi.privacy.lattice import Lattice
@@ -91,7 +90,7 @@ def right(guesses: dict[bool, list[float]]) -> float:
 @functools.cache
 def subject() -> Subject:
     """Return the site's algorithm, to compute sums without noise as the adversary would."""
-    algorithm = calibrated(PROJECT.spec.algorithm, PROJECT.spec.prior, BUDGET.beside({WIDTH.event: 1}), ROWS, 1)
+    algorithm = PROJECT.spec.algorithm.calibrated(PROJECT.spec.prior, BUDGET.beside({WIDTH.event: 1}), ROWS, 1)
     return Subject(algorithm, System, PROJECT.spec.model, type(PROJECT.spec.prior), ROWS, SCHEMA.dim)
 
 

@@ -17,7 +17,7 @@ from fedvi import PVI, FullGaussian, Gaussian, LinearRegression, LogisticRegress
 from fedvi.errors import InputError
 from fedvi.inference import Exact, GlobalVI, GradientSteps, Public
 from fedvi.inference.rows import Rows
-from fedvi.inference.update import draw, init_client, update
+from fedvi.inference.update import checked_update, draw, init_client
 from fedvi.numerics import on_row_grid, row_lengths
 from fedvi.privacy import (
     Batch,
@@ -278,7 +278,7 @@ def test_with_a_wide_clip_and_no_noise_the_private_update_is_the_plain_one() -> 
         algorithm = PVI(GradientSteps(10, 0.1, mechanism))
         draws = draw(algorithm, model, public, 50, 50, seeded(0))
         draws = dataclasses.replace(draws, privacy_noise=jnp.zeros_like(draws.privacy_noise))
-        _, release = update(algorithm, model, public, prior, init_client(algorithm, prior), site, draws)
+        _, release = checked_update(algorithm, model, public, prior, init_client(algorithm, prior), site, draws)
         factors.append(flat(release.factor))
     assert np.allclose(factors[0], factors[1], rtol=1e-4, atol=1e-4)
     assert np.allclose(factors[0], factors[2], rtol=1e-4, atol=1e-4)

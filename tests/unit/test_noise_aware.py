@@ -35,14 +35,14 @@ from fedvi.inference import (
     Public,
     Release,
     Server,
-    calibration,
     evaluate,
 )
 from fedvi.inference.rows import Rows
-from fedvi.inference.update import client_step, draw, init_client
+from fedvi.inference.update import draw, init_client, update
 from fedvi.models.quadratic import Quadratic, QuadraticPart
 from fedvi.numerics import Bounds, double_precision, on_row_grid, row_lengths, widen
 from fedvi.privacy import ClientLevel, FullBatch, FullBatchGaussian, PoissonGaussian
+from fedvi.privacy.budget import least_noise
 from fedvi.privacy.clipping import clipped_sums, in_units
 from fedvi.privacy.randomness import UPDATE, Seeded
 from fedvi.pytree import pytree
@@ -190,11 +190,11 @@ def test_the_factor_says_how_much_noise_is_in_it() -> None:
     site = site_of(x, y)
 
     def three_updates(draws: Any) -> Any:
-        def update(state: Any, own: Any) -> Any:
-            new, release = client_step(algorithm, LogisticRegression(), public, prior, state, site, own)
+        def one_update(state: Any, own: Any) -> Any:
+            new, release, _ = update(algorithm, LogisticRegression(), public, prior, state, site, own)
             return new, release.factor
 
-        return jax.lax.scan(update, init_client(algorithm, prior), draws)[1]
+        return jax.lax.scan(one_update, init_client(algorithm, prior), draws)[1]
 
     source = Seeded(0, UPDATE)
     drawn = [[draw(algorithm, LogisticRegression(), public, 30, 30, source) for _ in range(3)] for _ in range(500)]
@@ -219,11 +219,11 @@ def test_several_sampled_steps_are_averaged() -> None:
     sampled = PoissonGaussian(2.0, 1.0, fraction=0.2)
     algorithm = NoiseAwarePVI(AveragedQuadratics(50, sampled), damping=1.0)
     own = draw(algorithm, model, public, 200, 200, Seeded(0, UPDATE))
-    _, release = jax.jit(client_step)(algorithm, model, public, prior, init_client(algorithm, prior), site, own)
+    _, release, _ = jax.jit(update)(algorithm, model, public, prior, init_client(algorithm, prior), site, own)
     assert release.factor.noise == pytest.approx(np.full(DIM, (5 * 2.0) ** 2 / 50), rel=1e-5)
     exact = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(1e-3, 1.0)), damping=1.0)
     own = draw(exact, model, public, 200, 200, Seeded(0, UPDATE))
-    _, truth = jax.jit(client_step)(exact, model, public, prior, init_client(exact, prior), site, own)
+    _, truth, _ = jax.jit(update)(exact, model, public, prior, init_client(exact, prior), site, own)
     error = np.abs(np.asarray(release.factor.natural_mean - truth.factor.natural_mean))
     assert np.all(error < 5 * np.sqrt(100 / 50 + 25 * 200 * 0.2 * 0.8 / 50))
 
@@ -468,7 +468,7 @@ def test_a_client_recovers_from_a_posterior_that_made_no_sense() -> None:
     bad = Gaussian(jnp.full(DIM, 3e38), jnp.full(DIM, 1e-3))
     for q, sensible in ((bad, False), (prior, True)):
         own = draw(algorithm, model, public, 30, 30, source)
-        state, release = jax.jit(client_step)(algorithm, model, public, q, state, site, own)
+        state, release, _ = jax.jit(update)(algorithm, model, public, q, state, site, own)
         state = state if sensible else dataclasses.replace(state, factor=NoisyGaussian.one_like(prior))
         assert bool(np.all(np.isfinite(release.factor.natural_mean))) == sensible
 
@@ -483,8 +483,7 @@ def test_a_run_is_not_resumed_with_other_noise(monkeypatch: pytest.MonkeyPatch) 
         "privacy": BUDGET,
     }
     half = simulate(**settings, communications=4)
-    found = calibration._least_noise
-    monkeypatch.setattr(calibration, "_least_noise", lambda *words: 1.3 * found(*words))
+    monkeypatch.setattr("fedvi.inference.algorithms.least_noise", lambda *given: 1.3 * least_noise(*given))
     with pytest.raises(ResumeError, match="The saved run has"):
         simulate(**settings, resume=half.checkpoint)
 

@@ -17,7 +17,7 @@ from fedvi.errors import ImproperError, InputError
 from fedvi.inference import Algorithm, ClientState, Draws, Exact, GradientSteps, Public, Release, adagrad
 from fedvi.inference import update as client
 from fedvi.inference.rows import Rows
-from fedvi.inference.update import client_step, draw, init_client, update
+from fedvi.inference.update import checked_update, draw, init_client, update
 from fedvi.models import Model, MonteCarlo
 from fedvi.privacy import FullBatch, Minibatch
 from fedvi.privacy.events import NOT_PRIVATE
@@ -55,7 +55,7 @@ def one_update(
     model = LogisticRegression()
     state = init_client(algorithm, q) if state is None else state
     draws = draws_of(algorithm, model) if draws is None else draws
-    return update(algorithm, model, public(Gaussian.standard(DIM)), q, state, site, draws)
+    return checked_update(algorithm, model, public(Gaussian.standard(DIM)), q, state, site, draws)
 
 
 def leaves_equal(a: Any, b: Any) -> bool:
@@ -231,7 +231,7 @@ def test_improper_cavity_is_a_clear_error(site: Rows) -> None:
         one_update(algorithm, site, q / q**2)
     # compiled code cannot raise: there the release is not a number, and every server refuses it
     model = LogisticRegression()
-    _, release = jax.jit(client_step)(algorithm, model, public(q), q, state, site, draws_of(algorithm, model))
+    _, release, _ = jax.jit(update)(algorithm, model, public(q), q, state, site, draws_of(algorithm, model))
     assert np.all(np.isnan(jax.tree.leaves(release.factor)))
 
 
@@ -242,7 +242,7 @@ def test_every_step_uses_its_own_draws(site: Rows, part: str, step: int) -> None
     q = Gaussian.standard(DIM)
 
     def factor(draws: Any) -> Any:
-        return update(algorithm, model, public(q), q, init_client(algorithm, q), site, draws)[1].factor
+        return checked_update(algorithm, model, public(q), q, init_client(algorithm, q), site, draws)[1].factor
 
     draws, other = draws_of(algorithm, model), draws_of(algorithm, model, seed=1)
     mixed: Any = np.array(getattr(draws, part))
@@ -254,7 +254,9 @@ def test_exact_update_finds_the_conjugate_factor() -> None:
     x, y = linear_tables([ROWS], DIM)["site 0"]
     algorithm, model, prior = PVI(Exact(), damping=1.0), LinearRegression(0.5), FullGaussian.standard(DIM)
     state = init_client(algorithm, prior)
-    _, release = update(algorithm, model, public(prior), prior, state, site_of(x, y), draws_of(algorithm, model))
+    _, release = checked_update(
+        algorithm, model, public(prior), prior, state, site_of(x, y), draws_of(algorithm, model)
+    )
     assert isinstance(release.factor, FullGaussian)
     assert np.allclose(release.factor.natural_mean, x.T @ y / 0.5, rtol=1e-4)
     assert np.allclose(release.factor.precision, x.T @ x / 0.5, rtol=1e-4, atol=1e-4)
@@ -268,7 +270,7 @@ def test_gradient_steps_find_the_same_optimum_as_exact() -> None:
         algorithm = PVI(solver, damping=1.0)
         state = init_client(algorithm, prior)
         draws = draws_of(algorithm, model)
-        factors.append(update(algorithm, model, public(prior), prior, state, site_of(x, y), draws)[1].factor)
+        factors.append(checked_update(algorithm, model, public(prior), prior, state, site_of(x, y), draws)[1].factor)
     exact, stepped = (prior * factor for factor in factors)
     assert float(stepped.kl(exact)) < 1e-3 < float(prior.kl(exact))
 
@@ -281,8 +283,8 @@ def test_one_compilation_serves_settings_and_clients_of_any_size() -> None:
         algorithm = PVI(GradientSteps(3, rate, Minibatch(10)), damping)
         site = site_of(x, y, offset)
         draws = draw(algorithm, model, public(prior), size, size, Seeded(0, UPDATE))
-        update(algorithm, model, public(prior), prior, init_client(algorithm, prior), site, draws)
-        compilations.add(client._compiled_step._cache_size())  # type: ignore[attr-defined]
+        checked_update(algorithm, model, public(prior), prior, init_client(algorithm, prior), site, draws)
+        compilations.add(client._compiled_update._cache_size())  # type: ignore[attr-defined]
     assert len(compilations) == 1
 
 

@@ -2,7 +2,7 @@
 
 The auditor is the adversary of differential privacy: it picks all rows, a canary among them, and the q that the server
 sends. It sees everything that has noise, before it is rounded, and all that leaves or stays at the client. The code is
-`draw` and `observed_step`, as sites and simulations call them.
+`draw` and `update`, as sites and simulations call them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedvi.families.mean_field import Gaussian
 from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.local_problem import Draws, Public
 from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Rows
-from fedvi.inference.update import ClientState, Release, draw, init_client, observed_step
+from fedvi.inference.update import ClientState, Release, draw, init_client, update
 from fedvi.models.base import Model
 from fedvi.models.logistic import LogisticRegression
 from fedvi.numerics import on_row_grid, row_lengths
@@ -76,12 +76,7 @@ class Subject:
     @property
     def clip_norm(self) -> float:
         """How far one unit of privacy may move what has noise."""
-        if self.algorithm.client_level is not None:
-            return float(self.algorithm.client_level.clip_norm)
-        mechanism: Any = self.algorithm.solver.mechanism
-        if mechanism.clips == "likelihood":
-            return float(mechanism.clip_norm)
-        return float(mechanism.clip_norm) / self.algorithm.row_scale(self.public, self.rows)
+        return self.algorithm.protection.sensitivity(self.algorithm.row_scale(self.public, self.rows))
 
     @functools.cached_property
     def prior(self) -> GaussianFamily:
@@ -192,7 +187,7 @@ class Subject:
         self, algorithm: Any, site: Rows, draws: Draws, state: ClientState, q: GaussianFamily, damping: Any
     ) -> Any:
         changed = dataclasses.replace(algorithm, damping=damping)
-        return observed_step(changed, self.model, self.public, q, state, site, draws)
+        return update(changed, self.model, self.public, q, state, site, draws)
 
 
 def everybody(draws: Draws, rows: int) -> Draws:

@@ -13,14 +13,9 @@ from fedvi.inference.algorithms import (
 from fedvi.inference.algorithms import (
     GlobalVI as GlobalVI,
 )
-from fedvi.inference.gradient_steps import (
-    Exact as Exact,
-)
+from fedvi.inference.exact import Exact as Exact
 from fedvi.inference.gradient_steps import (
     GradientSteps as GradientSteps,
-)
-from fedvi.inference.gradient_steps import (
-    Solver as Solver,
 )
 from fedvi.inference.gradient_steps import (
     adagrad as adagrad,
@@ -28,6 +23,7 @@ from fedvi.inference.gradient_steps import (
 from fedvi.inference.local_problem import Draws as Draws
 from fedvi.inference.local_problem import Problem as Problem
 from fedvi.inference.local_problem import Public as Public
+from fedvi.inference.local_problem import Solver as Solver
 from fedvi.inference.metrics import evaluate as evaluate
 from fedvi.inference.noise_aware import AveragedQuadratics as AveragedQuadratics
 from fedvi.inference.noise_aware import NoiseAwarePVI as NoiseAwarePVI

@@ -15,10 +15,11 @@ the likelihood counts is said by `likelihood_scale` alone: clip, grid and noise 
 from __future__ import annotations
 
 import abc
+import dataclasses
 import math
 from collections.abc import Hashable
 from dataclasses import field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -27,12 +28,13 @@ from fedvi.arrays import Array
 from fedvi.checks import in_range, not_a_class, one_of
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
-from fedvi.inference.gradient_steps import GradientSteps, Solver, forgetful_adam
-from fedvi.inference.local_problem import Problem, Public
+from fedvi.inference.gradient_steps import GradientSteps, forgetful_adam
+from fedvi.inference.local_problem import Problem, Public, Solver
 from fedvi.inference.rows import CheckedTable
+from fedvi.privacy.budget import Budget, least_noise
 from fedvi.privacy.client_level import ClientLevel
-from fedvi.privacy.events import CLIENT, ROW
 from fedvi.privacy.lattice import Lattice
+from fedvi.privacy.mechanism import Protection
 from fedvi.privacy.without_privacy import FullBatch, Minibatch
 from fedvi.pytree import pytree, static
 
@@ -88,9 +90,14 @@ class Algorithm(abc.ABC):
         return tables
 
     @property
+    def protection(self) -> Protection:
+        """What adds noise, if anything does: to sums over rows, or to the whole change of the factor."""
+        return self.solver.mechanism if self.client_level is None else self.client_level
+
+    @property
     def unit(self) -> str:
-        """The unit of privacy that an update's event speaks about: one example of the client, or all of the client."""
-        return ROW if self.client_level is None else CLIENT
+        """The unit of privacy that an update's event speaks about: one row of the client, or all of the client."""
+        return self.protection.unit
 
     def numbers(self, prior: GaussianFamily) -> int:
         """Return how many numbers get noise together, in a step or in a release."""
@@ -98,16 +105,37 @@ class Algorithm(abc.ABC):
 
     def event(self, prior: GaussianFamily, public_rows: int) -> Hashable:
         """Return what one update of a client that declares so many rows does to them."""
-        if self.client_level is not None:
-            return self.client_level.event(self.numbers(prior))
-        return self.solver.mechanism.event(public_rows, self.solver.steps, self.numbers(prior))
+        return self.protection.event(public_rows, self.solver.steps, self.numbers(prior))
 
     def lattice(self, public: Public, public_rows: int) -> Lattice | None:
         """Return the lattice of what is released; None if nothing is private."""
-        numbers, mechanism = self.numbers(public.prior), self.solver.mechanism
+        scale = self.row_scale(public, public_rows)
+        return self.protection.lattice(self.numbers(public.prior), public_rows, scale)
+
+    def with_noise(self, noise_multiplier: float) -> Self:
+        """Return the same algorithm with this noise."""
+        values: Any = self
+        changed: dict[str, Any] = {"solver": self.solver.with_noise(noise_multiplier)}
         if self.client_level is not None:
-            return self.client_level.lattice(numbers)
-        return mechanism.lattice(numbers, public_rows, self.row_scale(public, public_rows))
+            changed = {"client_level": self.client_level.with_noise(noise_multiplier)}
+        loud: Self = dataclasses.replace(values, **changed)
+        return loud
+
+    def calibrated(self, prior: GaussianFamily, budget: Budget | None, public_rows: int, updates: float) -> Self:
+        """Return the algorithm with the least noise with which so many updates of so many rows fit the budget.
+
+        Noise is found where it was left open (`noise_multiplier=None`), for every client by itself: clients with other
+        budgets, or other numbers of rows, need other noise. budget: with a fixed delta.
+        """
+        if self.protection.noise_multiplier is not None:
+            return self
+        if budget is None or updates == math.inf:
+            raise InputError(
+                "The algorithm leaves its noise open (noise_multiplier=None): give a budget and a number of updates "
+                "(simulate: privacy and max_updates), from which it is found, or a noise_multiplier."
+            )
+        event = self.with_noise(1.0).event(prior, public_rows)
+        return self.with_noise(least_noise(event, int(max(updates, 1)), budget))
 
     def __post_init__(self) -> None:
         not_a_class("solver", self.solver)
@@ -115,7 +143,7 @@ class Algorithm(abc.ABC):
         in_range("damping", self.damping, 0, 1, open_low=True)
         if self.client_level is not None and self.solver.mechanism.private:
             raise InputError(
-                f"Expected one unit of privacy, got two: {type(self.solver.mechanism).__name__} protects examples and "
+                f"Expected one unit of privacy, got two: {type(self.solver.mechanism).__name__} protects rows and "
                 "client_level the whole client. Leave one out."
             )
 

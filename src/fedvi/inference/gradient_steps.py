@@ -1,14 +1,10 @@
-"""Solvers of the local problem: what turns data and randomness into a target factor.
-
-`GradientSteps` takes stochastic gradient steps and works for every model. `Exact` writes down the optimum, for models
-in which that is possible.
-"""
+"""The local problem by stochastic gradient steps, which work for every model; and the optimisers that take them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
-from typing import Any, Protocol
+from dataclasses import field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import optax
@@ -21,38 +17,13 @@ from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.local_problem import Draws, Problem
 from fedvi.inference.rows import Rows
-from fedvi.models.base import Conjugate, Model
-from fedvi.privacy.mechanism import Batch, Mechanism
-from fedvi.privacy.without_privacy import FullBatch, Minibatch
-from fedvi.pytree import pytree, static, take
+from fedvi.models.base import Model
+from fedvi.privacy.mechanism import Mechanism
+from fedvi.privacy.without_privacy import Minibatch
+from fedvi.pytree import pytree, static
 
 LARGEST_FEATURE = 1e4
 """Features beyond this are refused by gradient steps, which could not resolve weights that small."""
-
-
-EXACT_AT_ONCE = 1024
-"""Rows whose sufficient statistics are computed together."""
-
-
-class Solver(Protocol):
-    """Turns a local problem into a target factor; `state` is what it keeps between communications."""
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """How each step gets to see the rows."""
-
-    @property
-    def steps(self) -> int:
-        """Number of steps per update."""
-
-    def init(self, q: GaussianFamily) -> Any:
-        """Return the state of a client that has not made an update; q is any member of the family."""
-
-    def solve(self, problem: Problem, state: Any, model: Model, site: Rows, draws: Draws) -> tuple[Any, Any, Any]:
-        """Return the target factor, the new state, and what mechanisms gave beside gradients, stacked over steps."""
-
-    def check(self, model: Model, x: np.ndarray, where: str) -> None:
-        """Raise `InputError` if this solver cannot work with such a model or such features."""
 
 
 def adagrad(learning_rate: Any) -> optax.GradientTransformation:
@@ -82,6 +53,7 @@ class GradientSteps:
     optimizer: from a learning rate to an optax transformation: `adagrad`, or `optax.adam`, `optax.sgd`, ...
     """
 
+    needs: ClassVar[str] = "gradient"
     steps: int = static(default=20)
     learning_rate: float | Float[Array, ""] = 2.0
     mechanism: Mechanism = field(default_factory=Minibatch)
@@ -92,11 +64,15 @@ class GradientSteps:
         whole("steps", self.steps, 1)
         positive("learning_rate", self.learning_rate)
 
+    def with_noise(self, noise_multiplier: float) -> Self:
+        """Return the same with this noise in the mechanism."""
+        return replace(self, mechanism=self.mechanism.with_noise(noise_multiplier))
+
     def init(self, q: GaussianFamily) -> Any:
         """Return the optimiser's initial state."""
         return self.optimizer(self.learning_rate).init(q.coordinates())
 
-    def solve(self, problem: Problem, state: Any, model: Model, site: Rows, draws: Draws) -> tuple[Any, Any, Any]:
+    def solve(self, problem: Problem, state: Any, model: Model, rows: Rows, draws: Draws) -> tuple[Any, Any, Any]:
         """Take the steps, and return the target factor, the optimiser's state and what was seen."""
         start = problem.start.coordinates()
         optimizer = self.optimizer(self.learning_rate)
@@ -106,15 +82,14 @@ class GradientSteps:
 
         def step(carry: tuple[Any, Any], k: Int[Array, ""]) -> tuple[tuple[Any, Any], Any]:
             q, optimizer_state = carry
-            rows = batch_of_step(site, draws, k)
-            gradient, seen = self.mechanism.gradient(model, q, rows, jax.grad(prior_part)(q))
+            gradient, seen = self.mechanism.gradient(model, q, draws.batch(rows, k), jax.grad(prior_part)(q))
             updates, optimizer_state = optimizer.update(gradient, optimizer_state, q)
             return (optax.apply_updates(q, updates), optimizer_state), seen
 
         (q, state), seen = jax.lax.scan(step, (start, state), jnp.arange(self.steps))
         return problem.base * (q.natural() / start.natural()), state, seen
 
-    def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
+    def check(self, x: np.ndarray, where: str) -> None:
         """Raise if a feature is too large for weights to be found by steps of the size of the learning rate."""
         if max(np.max(x, initial=0), -np.min(x, initial=0)) > LARGEST_FEATURE:
             row, *column = np.unravel_index(np.argmax(np.abs(x)), x.shape)
@@ -122,60 +97,3 @@ class GradientSteps:
                 f"Expected features up to {LARGEST_FEATURE:g} in size for gradient steps, got {x[row, *column]:g} in "
                 f"{where}, row {row}, column {column[0]}. Standardise the columns with public constants."
             )
-
-
-@pytree
-class Exact:
-    """The optimum of the local problem in closed form, for conjugate models such as `LinearRegression`."""
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """All rows, and no privacy."""
-        return FullBatch()
-
-    @property
-    def steps(self) -> int:
-        """One."""
-        return 1
-
-    def init(self, q: GaussianFamily) -> tuple[()]:  # noqa: ARG002
-        """Nothing is kept between communications."""
-        return ()
-
-    def solve(self, problem: Problem, state: Any, model: Model, site: Rows, draws: Draws) -> tuple[Any, Any, Any]:
-        """Return the exact target factor; nothing has noise."""
-        assert isinstance(model, Conjugate)
-        rows = batch_of_step(site, draws, 0)
-        statistics = rows.sum_over_rows(
-            lambda some, mask: model.sufficient_statistics(*rows.take(some)[:2], rows.scale * mask),
-            min(EXACT_AT_ONCE, rows.mask.size),
-        )
-        best = problem.anchor.best_factor(*statistics)
-        return (problem.base / problem.removed) * best, state, draws.privacy_noise
-
-    def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
-        """Raise unless the model is conjugate."""
-        if not isinstance(model, Conjugate):
-            raise InputError(
-                f"Exact() needs a conjugate model such as LinearRegression, got {type(model).__name__}. "
-                "Use GradientSteps(...)."
-            )
-
-
-def batch_of_step(site: Rows, draws: Draws, step: Any) -> Batch:
-    """Return what one step gets to see."""
-    rows, mask = take((draws.rows, draws.mask), step % draws.rows.shape[0])
-    dtype = draws.scale.dtype
-    return Batch(
-        x=site.x,
-        y=site.y,
-        lengths=site.lengths,
-        rows=site.offset + rows,
-        mask=mask.astype(dtype),
-        feature_bound=site.feature_bound,
-        scale=draws.scale,
-        total=draws.total,
-        grid=draws.grid,
-        model_noise=draws.model_noise[step],
-        privacy_noise=draws.privacy_noise[step],
-    )

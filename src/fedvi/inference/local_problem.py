@@ -1,4 +1,4 @@
-"""The problem that a client is asked to solve, and the randomness that it may use.
+"""The problem that a client is asked to solve, the randomness that it may use, and what a solver brings.
 
     minimise  KL(q' || anchor * likelihood^scale)       with anchor = start / removed, beginning at q' = start
     target factor = base * q' / start = (base / removed) * q' / anchor
@@ -9,12 +9,19 @@ these three values, and in the scale (see `fedvi.inference.algorithms`).
 
 from __future__ import annotations
 
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
 from fedvi.arrays import Array
 from fedvi.compiling import jnp
+from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
-from fedvi.pytree import pytree
+from fedvi.inference.rows import Rows
+from fedvi.models.base import Model
+from fedvi.privacy.mechanism import Batch, Mechanism
+from fedvi.pytree import pytree, take
 
 
 @pytree
@@ -70,3 +77,66 @@ class Draws:
     model_noise: Float[Array, "steps ..."]
     privacy_noise: UInt32[Array, "steps n 2"]
     release_noise: UInt32[Array, "k 2"]
+
+    def batch(self, rows: Rows, step: Int[Array, ""] | int) -> Batch:
+        """Return what one step gets to see of a client's rows."""
+        numbers, mask = take((self.rows, self.mask), step % self.rows.shape[0])
+        return Batch(
+            x=rows.x,
+            y=rows.y,
+            lengths=rows.lengths,
+            rows=rows.offset + numbers,
+            mask=mask.astype(self.scale.dtype),
+            feature_bound=rows.feature_bound,
+            scale=self.scale,
+            total=self.total,
+            grid=self.grid,
+            model_noise=self.model_noise[step],
+            privacy_noise=self.privacy_noise[step],
+        )
+
+
+class Solver(Protocol):
+    """Turns a local problem into a target factor; `state` is what it keeps between communications.
+
+    needs: an ability of the model (`Model.abilities`), checked once before anything runs.
+    """
+
+    needs: ClassVar[str]
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """How each step gets to see the rows."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps per update."""
+
+    def with_noise(self, noise_multiplier: float) -> Self:
+        """Return the same solver with this noise in its mechanism."""
+
+    def init(self, q: GaussianFamily) -> Any:
+        """Return the state of a client that has not made an update; q is any member of the family."""
+
+    def solve(self, problem: Problem, state: Any, model: Model, rows: Rows, draws: Draws) -> tuple[Any, Any, Any]:
+        """Return the target factor, the new state, and all that mechanisms released, stacked over steps."""
+
+    def check(self, x: np.ndarray, where: str) -> None:
+        """Raise `InputError` if this solver cannot work with such features."""
+
+
+MODELS_WITH = {
+    "gradient": "a model with gradients",
+    "closed form": "a conjugate model such as LinearRegression",
+    "curvature": "a model in which y depends on w'x alone, with a curvature_bound, such as LogisticRegression",
+}
+"""Abilities of models, in words."""
+
+
+def check_solver(solver: Solver, model: Model) -> None:
+    """Raise `InputError` unless the model has the ability that the solver needs."""
+    if solver.needs not in model.abilities:
+        raise InputError(
+            f"{type(solver).__name__}() needs {MODELS_WITH.get(solver.needs, solver.needs)}, got "
+            f"{type(model).__name__}. Use GradientSteps(...)."
+        )

@@ -18,8 +18,8 @@ decided where q is read (`fedvi.families.noisy`). All of it after the noise is p
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import Any
+from dataclasses import field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,8 +31,8 @@ from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.families.noisy import NoisyGaussian
 from fedvi.inference.algorithms import Algorithm
-from fedvi.inference.gradient_steps import Solver, batch_of_step
-from fedvi.inference.local_problem import Draws, Problem, Public
+from fedvi.inference.local_problem import Draws, Problem, Public, Solver
+from fedvi.inference.rows import Rows
 from fedvi.models.base import Model
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.quadratic import Quadratic, QuadraticPart
@@ -67,6 +67,7 @@ class AveragedQuadratics:
         `clip_norm sqrt(share) / weight` stay whole; 3 with the defaults.
     """
 
+    needs: ClassVar[str] = "curvature"
     steps: int = static(default=1)
     mechanism: Mechanism = field(default_factory=full_batch)
     memory: float | Float[Array, ""] = 2.0
@@ -82,13 +83,17 @@ class AveragedQuadratics:
         if getattr(self.mechanism, "clips", "likelihood") != "likelihood":
             raise InputError("Noise-aware factors need a mechanism with clips='likelihood', got clips='loss'.")
 
+    def with_noise(self, noise_multiplier: float) -> Self:
+        """Return the same with this noise in the mechanism."""
+        return replace(self, mechanism=self.mechanism.with_noise(noise_multiplier))
+
     def init(self, q: GaussianFamily) -> Averages:
         """Return the averages of nothing."""
         nothing = jnp.zeros_like(q.natural_mean)
         return Averages(Quadratic(nothing, nothing), nothing, jnp.zeros_like(nothing[0]), jnp.zeros((), jnp.int32))
 
     def solve(
-        self, problem: Problem, state: Averages, model: Model, site: Any, draws: Draws
+        self, problem: Problem, state: Averages, model: Model, rows: Rows, draws: Draws
     ) -> tuple[Any, Averages, Any]:
         """Release once, average, and return the target factor, the averages and what was seen."""
         assert isinstance(model, LinearPredictorModel)
@@ -96,7 +101,7 @@ class AveragedQuadratics:
         q, nothing = problem.start.coordinates(), jax.tree.map(jnp.zeros_like, state.quadratic)
 
         def step(total: Quadratic, k: Int[Array, ""]) -> tuple[Quadratic, Any]:
-            negative, seen = self.mechanism.gradient(part, q, batch_of_step(site, draws, k), nothing)
+            negative, seen = self.mechanism.gradient(part, q, draws.batch(rows, k), nothing)
             return jax.tree.map(lambda so_far, sums: so_far - sums / self.steps, total, negative), seen
 
         released, seen = jax.lax.scan(step, nothing, jnp.arange(self.steps))
@@ -119,14 +124,8 @@ class AveragedQuadratics:
         target = NoisyGaussian(natural_mean, precision, jnp.full_like(precision, averages.noise))
         return target, averages, seen
 
-    def check(self, model: Model, x: np.ndarray, where: str) -> None:  # noqa: ARG002
-        """Raise unless the model is one in which y depends on `w'x` alone, with a known bound on its curvature."""
-        if not isinstance(model, LinearPredictorModel):
-            raise InputError(
-                "Noise-aware factors need a model in which y depends on w'x alone, such as LogisticRegression, got "
-                f"{type(model).__name__}. Use PVI(GradientSteps(...))."
-            )
-        _ = model.curvature_bound
+    def check(self, x: np.ndarray, where: str) -> None:
+        """Any features will do."""
 
 
 @pytree

@@ -23,11 +23,10 @@ from fedvi.errors import ChosenLate, InputError
 from fedvi.families.base import GaussianFamily, extent, require_proper
 from fedvi.files import Closing
 from fedvi.inference.algorithms import Algorithm
-from fedvi.inference.calibration import calibrated
-from fedvi.inference.local_problem import Public
+from fedvi.inference.local_problem import Public, check_solver
 from fedvi.inference.public_rows import DeclaredRows
 from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Table
-from fedvi.inference.update import ClientState, Release, check_request, draw, init_client, update
+from fedvi.inference.update import ClientState, Release, check_request, checked_update, draw, init_client
 from fedvi.models.base import Model
 from fedvi.privacy.budget import Budget, warn_if_few
 from fedvi.privacy.events import NOT_PRIVATE, ROW
@@ -105,7 +104,8 @@ class PrivateClient(Closing):
             _check_rows_are_the_unit(algorithm.unit)
         exists = Path(ledger).exists()
         rows = DeclaredRows.of(table, model, feature_bound, lambda count: declared_rows(ledger, count, public_rows))
-        algorithm.solver.check(model, np.asarray(rows.site.x), "the client's table")
+        check_solver(algorithm.solver, model)
+        algorithm.solver.check(np.asarray(rows.site.x), "the client's table")
         of_rows = algorithm.unit == ROW
         units = rows.public if of_rows else int(public.clients)
         warn_if_few(units, "rows" if of_rows else "clients")
@@ -113,7 +113,7 @@ class PrivateClient(Closing):
         beside: Mapping[Hashable, int] = collections.Counter(part.event for part in sums)
         rest = fixed.beside(beside) if beside else fixed
         most = float("inf") if updates is None else updates
-        algorithm = calibrated(algorithm, public.prior, rest, rows.public, most)
+        algorithm = algorithm.calibrated(public.prior, rest, rows.public, most)
         _check_guarantee(algorithm, public.prior, rows.public)
 
         def sketched() -> Sketch:
@@ -185,7 +185,8 @@ class PrivateClient(Closing):
         self.ledger.charge(self.event, self._purpose)
         counts = self._rows.count, self._rows.public
         draws = draw(self._algorithm, self._model, self._public, *counts, System())
-        self.state, release = update(self._algorithm, self._model, self._public, q, self.state, self._rows.site, draws)
+        given = self._algorithm, self._model, self._public, q, self.state, self._rows.site, draws
+        self.state, release = checked_update(*given)
         return dataclasses.replace(release, event=self.event, schema=self._schema)
 
     def release_sum(
@@ -254,7 +255,7 @@ def _check_rows_are_the_unit(unit: str) -> None:
 
 
 def _check_guarantee(algorithm: Algorithm, prior: GaussianFamily, public_rows: int) -> None:
-    caveat = algorithm.solver.mechanism.caveat
+    caveat = algorithm.protection.caveat
     if algorithm.event(prior, public_rows) == NOT_PRIVATE or caveat:
         raise InputError(
             "Expected an algorithm with a guarantee of privacy, got "

@@ -1,9 +1,15 @@
-"""The client's side of one communication: q in, new state and release out.
+"""The client's update: the page that everything else serves.
 
-    problem -> target factor -> damped -> (clipped, noised) -> repaired -> Release
+    server:  q = prior * t_1 * ... * t_M                        natural parameters: to multiply is to add
+    client:  cavity = q / t_m
+             q' = argmin KL(q' || cavity * likelihood_m)        by private steps
+             t_m' = t_m * (q' / q)^damping                      all that leaves, with its privacy event
+    server:  q <- q * t_m' / t_m                                at once, whenever it comes
 
-`client_step` is pure and compiled; sampled rows and noise are arguments. It returns the client's new state, which
-stays, and a `Release`, the one thing that may leave. The simulation and every engine call this same function.
+`draw` draws all randomness of an update; `update` computes it and is pure. It returns the client's new state, which
+stays, and a `Release`, the one thing that may leave. Simulations and real sites call this same function, and
+`fedvi.inference.server.server_step` for the server's part. Algorithms differ in the local problem
+(`fedvi.inference.algorithms`), solvers in how it is solved, mechanisms in what a step sees of the rows.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, UInt32
 
 from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
@@ -112,35 +118,22 @@ def _public_numbers(algorithm: Algorithm, public: Public, public_rows: int) -> t
     return algorithm.lattice(public, public_rows), algorithm.row_scale(public, public_rows)
 
 
-def client_step(
+def update(
     algorithm: Algorithm,
     model: Model,
     public: Public,
     q: GaussianFamily,
     state: ClientState,
-    site: Rows,
+    rows: Rows,
     draws: Draws,
-) -> tuple[ClientState, Release]:
-    """Make one update. Pure; an improper anchor gives a release of NaN, which every server refuses."""
-    new, release, _ = observed_step(algorithm, model, public, q, state, site, draws)
-    return new, release
+) -> tuple[ClientState, Release, UInt32[Array, "steps n 2"]]:
+    """Make one update. Pure; an improper anchor gives a release of NaN, which every server refuses.
 
-
-def observed_step(
-    algorithm: Algorithm,
-    model: Model,
-    public: Public,
-    q: GaussianFamily,
-    state: ClientState,
-    site: Rows,
-    draws: Draws,
-) -> tuple[ClientState, Release, Any]:
-    """Make one update, and return also all that has noise in it, before it was rounded (`as_words`): for audits.
-
-    Everything that leaves, and everything that stays, follows from that and from public numbers.
+    The third is all that has noise in it, before it was rounded (`as_words`): for audits. Everything that leaves, and
+    everything that stays, follows from that and from public numbers. Where nobody looks, it costs nothing.
     """
     problem = algorithm.problem(public, q, state.factor)
-    target, solver, seen = algorithm.solver.solve(problem, state.solver, model, site, draws)
+    target, solver, seen = algorithm.solver.solve(problem, state.solver, model, rows, draws)
     change = algorithm.change(state.factor, target)
     if algorithm.client_level is not None:
         change, seen = algorithm.client_level.protect(change, draws.release_noise, draws.grid)
@@ -156,21 +149,25 @@ def observed_step(
     return new, Release(factor, new.sequence), seen
 
 
-_compiled_step = jax.jit(client_step)
+def _without_seen(*given: Any) -> tuple[ClientState, Release]:
+    return update(*given)[:2]
 
 
-def update(
+_compiled_update = jax.jit(_without_seen)
+
+
+def checked_update(
     algorithm: Algorithm,
     model: Model,
     public: Public,
     q: GaussianFamily,
     state: ClientState,
-    site: Rows,
+    rows: Rows,
     draws: Draws,
 ) -> tuple[ClientState, Release]:
-    """Make one update at a site: `client_step`, compiled, after checking that q and the anchor are proper."""
+    """Make one update at a site: `update`, compiled, after checking that q and the anchor are proper."""
     check_request(algorithm, public, q, state)
-    return _compiled_step(algorithm, model, public, q, state, site, draws)
+    return _compiled_update(algorithm, model, public, q, state, rows, draws)
 
 
 def check_request(algorithm: Algorithm, public: Public, q: GaussianFamily, state: ClientState) -> None:

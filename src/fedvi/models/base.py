@@ -51,6 +51,11 @@ class RowSums(Protocol):
 class Model(abc.ABC):
     """A likelihood with per-example terms. Subclasses are pytrees: see `fedvi.models.custom` for a small one."""
 
+    @property
+    def abilities(self) -> frozenset[str]:
+        """What solvers may need: `gradient`; `closed form` (`Conjugate`); `curvature` for noise-aware factors."""
+        return frozenset({"gradient"} | ({"closed form"} if isinstance(self, Conjugate) else set()))
+
     @abc.abstractmethod
     def expected_log_likelihood(
         self, q: Any, x: Float[Array, "n ..."], y: Float[Array, "n ..."], z: Float[Array, ...]

@@ -63,6 +63,12 @@ class LinearPredictorModel(Model):
         """
 
     @property
+    def abilities(self) -> frozenset[str]:
+        """With a `curvature_bound`, noise-aware factors too."""
+        bounded = type(self).curvature_bound is not LinearPredictorModel.curvature_bound
+        return super().abilities | ({"curvature"} if bounded else set())
+
+    @property
     def curvature_bound(self) -> Any:
         """The most that `-d^2 log p(y | eta) / d eta^2` can be, at any eta and y; noise-aware factors need it."""
         raise InputError(

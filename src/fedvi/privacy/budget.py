@@ -21,7 +21,7 @@ from fedvi.checks import one_of, positive, whole
 from fedvi.errors import FewUnits, InputError
 from fedvi.privacy import accounting
 from fedvi.privacy.accounting import ACCOUNTANTS, SUBSTITUTE, Composition, check_delta, composition
-from fedvi.privacy.events import LEAST_NOISE, MOST_NOISE, NOT_PRIVATE, poisson_gaussian
+from fedvi.privacy.events import LEAST_NOISE, MOST_NOISE, NOT_PRIVATE, poisson_gaussian, with_noise
 
 AUTO, PAPER = "auto", "paper"
 
@@ -210,6 +210,12 @@ def noise_for(event_with: Callable[[float], Hashable], updates: int, budget: Bud
             "larger epsilon or delta, or fewer updates."
         )
     return noise
+
+
+@functools.lru_cache(maxsize=4096)
+def least_noise(event: Hashable, updates: int, budget: Budget) -> float:
+    """Return the least noise multiplier with which so many updates with an event like this one fit the budget."""
+    return noise_for(lambda noise: with_noise(event, noise), updates, budget)
 
 
 def _round_up(value: float) -> float:

@@ -17,21 +17,21 @@ from typing import TypeVar
 from jaxtyping import Float
 
 from fedvi.arrays import Array
-from fedvi.checks import in_range, one_number
+from fedvi.checks import one_number
 from fedvi.compiling import jax, jnp
 from fedvi.models.row_vectors import Part, StoredVectors
-from fedvi.numerics import Bounds, double_precision, narrow, widen
+from fedvi.numerics import Bounds, double_precision, widen
 from fedvi.privacy.clipping import clipped_sums, in_units
-from fedvi.privacy.events import MOST_NOISE, gaussian, noise_given
-from fedvi.privacy.lattice import Lattice, as_words, released
-from fedvi.privacy.mechanism import LEAST_CLIP, Words
+from fedvi.privacy.events import CLIENT, gaussian, noise_given
+from fedvi.privacy.lattice import Lattice, Words, with_its_noise
+from fedvi.privacy.mechanism import GaussianNoise
 from fedvi.pytree import pytree
 
 F = TypeVar("F")
 
 
 @pytree
-class ClientLevel:
+class ClientLevel(GaussianNoise):
     """Clip and noise for the whole change of a factor.
 
     noise_multiplier: standard deviation of the noise in units of the clip norm; None for the least that lets each
@@ -42,12 +42,13 @@ class ClientLevel:
     noise_multiplier: float | Float[Array, ""] | None = 10.0
     clip_norm: float | Float[Array, ""] = 1.0
 
-    def __post_init__(self) -> None:
-        if self.noise_multiplier is not None:
-            in_range("noise_multiplier", self.noise_multiplier, 0, MOST_NOISE, open_low=True)
-        in_range("clip_norm", self.clip_norm, LEAST_CLIP)
+    unit = CLIENT
 
-    def lattice(self, numbers: int) -> Lattice:
+    def sensitivity(self, scale: float = 1.0) -> float:  # noqa: ARG002 - rows do not matter
+        """Return how far one client moves its release."""
+        return float(self.clip_norm)
+
+    def lattice(self, numbers: int, public_rows: int = 1, scale: float = 1.0) -> Lattice:  # noqa: ARG002
         """Return the lattice of a change of so many numbers."""
         return Lattice.of(float(self.clip_norm), float(noise_given(self.noise_multiplier)), numbers, 1)
 
@@ -59,16 +60,15 @@ class ClientLevel:
         one_number("clip_norm", self.clip_norm)
         one_number("noise_multiplier", self.noise_multiplier)
         with double_precision():
-            flat, unravel = jax.flatten_util.ravel_pytree(widen(change))
+            wide: F = widen(change)
+            flat, _ = jax.flatten_util.ravel_pytree(wide)
             bounds = Bounds(widen(self.clip_norm), jnp.ones_like(flat[0]), 1)
-            part = Part(StoredVectors(flat[None], flat))
-            summed = in_units(clipped_sums(part, jnp.ones(1), bounds), part, bounds)
-            noisy = released(summed, noise, grid)
-            rounded: F = narrow(unravel(noisy), change)
-            seen = as_words(noisy)
+            part = Part(StoredVectors(flat[None], wide))
+            summed: F = in_units(clipped_sums(part, jnp.ones(1), bounds), part, bounds)
+            rounded, seen = with_its_noise(summed, noise, grid, change)
         return jax.tree.map(_symmetric, rounded), seen
 
-    def event(self, numbers: int) -> Hashable:
+    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:  # noqa: ARG002 - one release
         """Return what one release of so many numbers did to the client."""
         return gaussian(self.noise_multiplier, 1, numbers)
 

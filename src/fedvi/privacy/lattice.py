@@ -32,7 +32,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int, UInt32
@@ -40,8 +40,11 @@ from jaxtyping import Float, Int, UInt32
 from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.numerics import widen
+from fedvi.numerics import narrow, widen
 from fedvi.privacy.randomness import Source
+
+T = TypeVar("T")
+Words = UInt32[Array, "k 2"]
 
 FINEST, SMOOTHEST, SETTINGS, REACH, RANGE = 2.0**-20, 2.0**-26, 2.0**-22, 13.0, 2.0**52
 
@@ -115,6 +118,16 @@ def released(total: Float[Array, " k"], noise: UInt32[Array, "k 2"], grid: Float
     spacing = widen(grid)
     whole = jax.lax.bitcast_convert_type(noise, jnp.int64).astype(jnp.float64)
     return (jnp.rint(total / spacing) + whole) * spacing
+
+
+def with_its_noise(total: T, noise: Words, grid: Float[Array, ""], like: Any) -> tuple[T, Words]:
+    """Return a pytree of sums with its noise, in the precision of `like`, and the same before it was rounded.
+
+    Within `double_precision`.
+    """
+    flat, unravel = jax.flatten_util.ravel_pytree(total)
+    noisy = released(flat, noise, grid)
+    return narrow(unravel(noisy), like), as_words(noisy)
 
 
 def as_words(values: Float[Array, ...]) -> UInt32[Array, "... 2"]:

@@ -16,24 +16,26 @@ Nothing here is random: rows and whole-number noise are drawn before (`draw`) an
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int, UInt32
 
 from fedvi.arrays import Array
-from fedvi.checks import in_range, one_number, one_of, whole
+from fedvi.checks import in_range, one_number, one_of
 from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
-from fedvi.numerics import Bounds, double_precision, narrow, widen
+from fedvi.numerics import Bounds, double_precision, widen
 from fedvi.privacy.clipping import clipped_sums, in_units, usable_offset
-from fedvi.privacy.events import MOST_NOISE, gaussian, noise_given, padded_poisson_gaussian, poisson_gaussian
-from fedvi.privacy.lattice import Lattice, as_words, released
+from fedvi.privacy.events import MOST_NOISE, ROW, gaussian, noise_given, padded_poisson_gaussian, poisson_gaussian
+from fedvi.privacy.lattice import Lattice, Words, with_its_noise
 from fedvi.privacy.randomness import Source
 from fedvi.privacy.sampling import (
     AllRows,
     all_rows,
+    check_batch,
     expected_batch,
     most_rows,
     padded,
@@ -44,7 +46,6 @@ from fedvi.pytree import pytree, static
 
 C = TypeVar("C")
 S = TypeVar("S")
-Words = UInt32[Array, "k 2"]
 
 LEAST_CLIP = 1e-20
 """The grid of smaller clip norms would vanish in single precision."""
@@ -100,7 +101,35 @@ class Batch:
         return total
 
 
-class Mechanism(Protocol):
+class Protection(Protocol):
+    """What is protected, with how much noise, and what that costs."""
+
+    @property
+    def unit(self) -> str:
+        """The unit of privacy: a row of the client, or all of the client."""
+
+    @property
+    def caveat(self) -> str:
+        """What keeps the event from being a guarantee; empty if nothing does."""
+
+    @property
+    def noise_multiplier(self) -> Any:
+        """Standard deviation of the noise in units of the sensitivity; None if it is still to be found."""
+
+    def with_noise(self, noise_multiplier: float) -> Self:
+        """Return the same with this noise."""
+
+    def sensitivity(self, scale: float) -> float:
+        """Return how far one unit of privacy moves a sum, with a weight of rows `scale`."""
+
+    def lattice(self, numbers: int, public_rows: int, scale: float) -> Lattice | None:
+        """Return the lattice of the sums of so many numbers, with a weight of rows `scale`; None for no noise."""
+
+    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:
+        """Return what so many steps, each with so many numbers, do to a unit: an `Event`, or `NOT_PRIVATE`."""
+
+
+class Mechanism(Protection, Protocol):
     """Draws the rows of each step and turns them into a gradient; a private one adds noise and says what it cost."""
 
     @property
@@ -121,9 +150,6 @@ class Mechanism(Protocol):
         Step k uses batch `k % batches`, so that a batch that is the same in every step is stored once.
         """
 
-    def lattice(self, numbers: int, public_rows: int, scale: float) -> Lattice | None:
-        """Return the lattice of the sums of so many numbers, with a weight of rows `scale`; None for no noise."""
-
     def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> tuple[C, Words]:
         """Return the gradient of the local negative ELBO in the coordinates q, and what an adversary sees at most.
 
@@ -134,15 +160,27 @@ class Mechanism(Protocol):
     def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
         """Return the standard deviation of the noise in each entry of `gradient`, for a batch with this scale."""
 
-    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:
-        """Return what so many steps, each with so many numbers, do to rows: an `Event`, or `NOT_PRIVATE`."""
 
-    @property
-    def caveat(self) -> str:
-        """What keeps the event from being a guarantee; empty if nothing does."""
+class GaussianNoise(abc.ABC):
+    """Clip norm and noise, and their checks."""
+
+    noise_multiplier: float | Float[Array, ""] | None
+    clip_norm: float | Float[Array, ""]
+    caveat = ""
+
+    def __post_init__(self) -> None:
+        if self.noise_multiplier is not None:
+            in_range("noise_multiplier", self.noise_multiplier, 0, MOST_NOISE, open_low=True)
+        in_range("clip_norm", self.clip_norm, LEAST_CLIP)
+
+    def with_noise(self, noise_multiplier: float) -> Self:
+        """Return the same with this noise."""
+        settings: Any = self
+        loud: Self = dataclasses.replace(settings, noise_multiplier=noise_multiplier)
+        return loud
 
 
-class GaussianMechanism(abc.ABC):
+class GaussianMechanism(GaussianNoise):
     """What the Gaussian mechanisms have in common: clip every row's gradient, sum, add noise.
 
     clips `likelihood`: the gradient of a row's expected log-likelihood is clipped to `clip_norm`; the KL part of the
@@ -151,25 +189,25 @@ class GaussianMechanism(abc.ABC):
         `-(N/L) E_q[log p(y_i | x_i, w)] + (1/L) KL`, with L the batch size; clip_norm is about N/L times larger.
     """
 
-    noise_multiplier: float | Float[Array, ""] | None
-    clip_norm: float | Float[Array, ""]
     clips: str
-    private, caveat = True, ""
+    private, unit = True, ROW
 
     def __post_init__(self) -> None:
-        if self.noise_multiplier is not None:
-            in_range("noise_multiplier", self.noise_multiplier, 0, MOST_NOISE, open_low=True)
-        in_range("clip_norm", self.clip_norm, LEAST_CLIP)
+        super().__post_init__()
         one_of("clips", self.clips, ("likelihood", "loss"))
 
     @abc.abstractmethod
     def batch_size(self, public_rows: int) -> int:
         """Return the (expected) number of rows in a batch."""
 
+    def sensitivity(self, scale: float) -> float:
+        """Return how far one row moves a sum."""
+        return float(self.clip_norm) / (1.0 if self.clips == "likelihood" else scale)
+
     def lattice(self, numbers: int, public_rows: int, scale: float) -> Lattice:
         """Return the lattice of the sums."""
-        clip_norm = float(self.clip_norm) / (1.0 if self.clips == "likelihood" else scale)
-        return Lattice.of(clip_norm, float(noise_given(self.noise_multiplier)), numbers, most_rows(public_rows))
+        noise = float(noise_given(self.noise_multiplier))
+        return Lattice.of(self.sensitivity(scale), noise, numbers, most_rows(public_rows))
 
     def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
         """Return the standard deviation of the noise in each entry of `gradient`."""
@@ -206,9 +244,7 @@ class GaussianMechanism(abc.ABC):
 
             sums = batch.sum_over_rows(clipped, at_once)
             anybody = vectors(*batch.take(jnp.zeros(at_once, int)))  # for the units, which are public
-            flat, unravel = jax.flatten_util.ravel_pytree(in_units(sums, anybody, bounds, shift))
-            noisy = released(flat, batch.privacy_noise, batch.grid)
-            return narrow(unravel(noisy), q), as_words(noisy)
+            return with_its_noise(in_units(sums, anybody, bounds, shift), batch.privacy_noise, batch.grid, q)
 
 
 @pytree
@@ -216,7 +252,7 @@ class PoissonGaussian(GaussianMechanism):
     """Every row is in a batch independently with probability L/N, `L = max(minimum, ceil(fraction N))`.
 
     noise_multiplier: standard deviation of the noise in units of the clip norm; None for the least that lets each
-        client's budget last for `max_updates` updates (see `fedvi.inference.calibration`).
+        client's budget last for `max_updates` updates.
     clip_norm: longest gradient that a row may contribute.
     fraction, minimum: the expected batch size L, from the public number of rows N.
     clips: `likelihood`, or `loss` as in the paper.
@@ -233,8 +269,7 @@ class PoissonGaussian(GaussianMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("minimum", self.minimum, 1)
-        in_range("fraction", self.fraction, 0, 1)
+        check_batch(self.minimum, self.fraction)
         in_range("overflow", self.overflow, 0, 1)
 
     def batch_size(self, public_rows: int) -> int:

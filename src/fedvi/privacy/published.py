@@ -12,16 +12,13 @@ import functools
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import numpy as np
 from jaxtyping import Float
 
 from fedvi.arrays import Array
-from fedvi.checks import in_range, whole
 from fedvi.privacy.budget import PAPER, Budget
 from fedvi.privacy.events import noise_given, poisson_gaussian
 from fedvi.privacy.mechanism import GaussianMechanism
-from fedvi.privacy.randomness import Source
-from fedvi.privacy.sampling import expected_batch, fixed_size
+from fedvi.privacy.sampling import FixedSize, check_batch
 from fedvi.pytree import pytree, static
 
 
@@ -39,7 +36,7 @@ class PublishedRule(Budget):
 
 
 @pytree
-class FixedSizeGaussian(GaussianMechanism):
+class FixedSizeGaussian(FixedSize, GaussianMechanism):
     """Batches of fixed size without replacement, accounted as Poisson sampling. Not a guarantee."""
 
     noise_multiplier: float | Float[Array, ""] | None = 5.0
@@ -51,22 +48,7 @@ class FixedSizeGaussian(GaussianMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("minimum", self.minimum, 1)
-        in_range("fraction", self.fraction, 0, 1)
-
-    def batch_size(self, public_rows: int) -> int:
-        """Return the number of rows in a batch."""
-        return expected_batch(public_rows, self.minimum, self.fraction)
-
-    def capacity(self, public_rows: int) -> int:
-        """Return the number of rows in a batch."""
-        return self.batch_size(public_rows)
-
-    def draw(
-        self, source: Source, rows: int, public_rows: int, steps: int, capacity: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return one batch per step."""
-        return fixed_size(source.generator, rows, self.batch_size(public_rows), steps, capacity)
+        check_batch(self.minimum, self.fraction)
 
     def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:
         """Return the event that the paper claims."""

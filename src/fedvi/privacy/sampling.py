@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 
+from fedvi.checks import in_range, whole
 from fedvi.privacy.randomness import Source
 
 PIECE = 4.0
@@ -61,6 +62,33 @@ class AllRows:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return one batch for all steps."""
         return all_rows(rows, capacity)
+
+
+class FixedSize:
+    """Batches of `max(minimum, ceil(fraction rows))` rows without replacement, or of all if there are fewer."""
+
+    minimum: int
+    fraction: float
+
+    def batch_size(self, public_rows: int) -> int:
+        """Return the number of rows in a batch."""
+        return expected_batch(public_rows, self.minimum, self.fraction)
+
+    def capacity(self, public_rows: int) -> int:
+        """Return the number of rows in a batch."""
+        return self.batch_size(public_rows)
+
+    def draw(
+        self, source: Source, rows: int, public_rows: int, steps: int, capacity: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return one batch per step."""
+        return fixed_size(source.generator, rows, self.batch_size(public_rows), steps, capacity)
+
+
+def check_batch(minimum: int, fraction: float) -> None:
+    """Raise unless batch sizes can follow from these."""
+    whole("minimum", minimum, 1)
+    in_range("fraction", fraction, 0, 1)
 
 
 def all_rows(rows: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:

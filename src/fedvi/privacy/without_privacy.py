@@ -9,38 +9,36 @@ Batches come from NumPy's generator of a source (`fedvi.privacy.randomness`).
 
 from __future__ import annotations
 
-import abc
+import math
 from collections.abc import Hashable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-import numpy as np
 from jaxtyping import Float
 
 from fedvi.arrays import Array
-from fedvi.checks import in_range, whole
 from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
-from fedvi.privacy.events import NOT_PRIVATE
-from fedvi.privacy.mechanism import Batch, Words
-from fedvi.privacy.randomness import Source
-from fedvi.privacy.sampling import AllRows, expected_batch, fixed_size
+from fedvi.privacy.events import NOT_PRIVATE, ROW
+from fedvi.privacy.lattice import Words
+from fedvi.privacy.mechanism import Batch
+from fedvi.privacy.sampling import AllRows, FixedSize, check_batch
 from fedvi.pytree import pytree, static
 
 C = TypeVar("C")
 
 
-class WithoutPrivacy(abc.ABC):
+class WithoutPrivacy:
     """What mechanisms without privacy have in common: the plain gradient of the scaled sum over the batch."""
 
-    private, caveat = False, ""
+    private, unit, caveat, noise_multiplier = False, ROW, "", 0.0
 
-    @abc.abstractmethod
-    def batch_size(self, public_rows: int) -> int:
-        """Return the number of rows in a batch."""
+    def with_noise(self, noise_multiplier: float) -> Self:  # noqa: ARG002
+        """Return the same: there is no noise."""
+        return self
 
-    def capacity(self, public_rows: int) -> int:
-        """Return the number of rows in a batch."""
-        return self.batch_size(public_rows)
+    def sensitivity(self, scale: float) -> float:  # noqa: ARG002
+        """Return infinity: nothing is clipped."""
+        return math.inf
 
     def lattice(self, numbers: int, public_rows: int, scale: float) -> None:  # noqa: ARG002
         """Return None: there is no noise."""
@@ -64,25 +62,14 @@ class WithoutPrivacy(abc.ABC):
 
 
 @pytree
-class Minibatch(WithoutPrivacy):
+class Minibatch(FixedSize, WithoutPrivacy):
     """Fixed-size batches without replacement: `max(minimum, ceil(fraction * rows))` rows, or all if there are fewer."""
 
     minimum: int = static(default=100)
     fraction: float = static(default=0.0)
 
     def __post_init__(self) -> None:
-        whole("minimum", self.minimum, 1)
-        in_range("fraction", self.fraction, 0, 1)
-
-    def batch_size(self, public_rows: int) -> int:
-        """Return the number of rows in a batch."""
-        return expected_batch(public_rows, self.minimum, self.fraction)
-
-    def draw(
-        self, source: Source, rows: int, public_rows: int, steps: int, capacity: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return one batch per step."""
-        return fixed_size(source.generator, rows, self.batch_size(public_rows), steps, capacity)
+        check_batch(self.minimum, self.fraction)
 
 
 @pytree

@@ -14,7 +14,6 @@ from fedvi.checks import instance
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.algorithms import Algorithm
-from fedvi.inference.calibration import calibrated
 from fedvi.privacy.budget import Budget, warn_if_few
 from fedvi.privacy.events import NOT_PRIVATE, ROW
 from fedvi.privacy.ledger.statement import Spent
@@ -78,7 +77,7 @@ def arrange_budgets(
 
     @functools.cache
     def arranged(limit: Budget | None, rows: int, updates: float) -> tuple[Algorithm, Hashable]:
-        own = calibrated(algorithm, prior, limit, rows, updates)
+        own = algorithm.calibrated(prior, limit, rows, updates)
         return own, own.event(prior, rows)
 
     of_rows = algorithm.unit == ROW
@@ -92,7 +91,7 @@ def arrange_budgets(
         if NOT_PRIVATE in events:
             return algorithms, None
         budgets = [fixed(Budget(1.0), count) for count in units]
-    caveats = {algorithm.solver.mechanism.caveat, *(budget.caveat for budget in budgets)} - {""}
+    caveats = {algorithm.protection.caveat, *(budget.caveat for budget in budgets)} - {""}
     limited = privacy is not None
     return algorithms, ClientBudgets(names, events, tuple(budgets), algorithm.unit, limited, tuple(sorted(caveats)))
 

@@ -13,6 +13,7 @@ import numpy as np
 from fedvi.checks import instance, registered, whole
 from fedvi.errors import InputError, ValuesClipped
 from fedvi.inference.algorithms import Algorithm
+from fedvi.inference.local_problem import check_solver
 from fedvi.inference.rows import (
     DEFAULT_FEATURE_BOUND,
     CheckedTable,
@@ -69,8 +70,9 @@ def lay_out_clients(
         private = algorithm.solver.mechanism.private
         if id(algorithm) not in arranged:
             chosen = on_grid if private else tables
+            check_solver(algorithm.solver, model)
             for name, (x, _) in chosen.items():
-                algorithm.solver.check(model, x, f"client {name!r}")
+                algorithm.solver.check(x, f"client {name!r}")
             arranged[id(algorithm)] = private, algorithm.arrange(chosen)
     laid_out: dict[Any, Clients] = {}
     for private, rows in arranged.values():

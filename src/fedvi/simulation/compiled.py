@@ -1,8 +1,8 @@
 """Many turns in one compiled loop.
 
-`play_blocks` plays planned turns of several runs: client step, server step, next turn. It is the only place where the
-simulation calls the two steps. Everything about a turn is data (client number, slots, draws), so one compilation
-serves every schedule and every client; numbers of turns and runs are data too.
+`play_blocks` plays planned turns of several runs: the client's update, the server's step, the next turn. It is the only
+place where the simulation calls the two. Everything about a turn is data (client number, slots, draws), so one
+compilation serves every schedule and every client; numbers of turns and runs are data too.
 
 Runs that share rows and model, and whose settings differ in numbers only (seeds, learning rates, noise, clips), are the
 same program with other data. A run comes out the same, bit for bit, alone or in company.
@@ -21,7 +21,7 @@ from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.local_problem import Draws, Public
 from fedvi.inference.rows import ClientRows
 from fedvi.inference.server import ServerState, Verdict, init_server, server_step
-from fedvi.inference.update import ClientState, client_step, init_client
+from fedvi.inference.update import ClientState, init_client, update
 from fedvi.models.base import Model
 from fedvi.pytree import choose, put, pytree, repeat, take
 
@@ -106,7 +106,7 @@ def play_blocks(
             q = take(carry.snapshots, turn.source)
             rows = data.site(turn.client)
             problem = algorithm.problem(own.public, q, state.factor)
-            new, release = client_step(algorithm, model, own.public, q, state, rows, take(block.draws, k))
+            new, release, _ = update(algorithm, model, own.public, q, state, rows, take(block.draws, k))
             server, verdict = server_step(carry.server, turn.client, release)
             verdict = jnp.where(problem.is_proper(), verdict, jnp.int32(Verdict.IMPROPER_CAVITY))
             carry = Carry(

@@ -71,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Build the shipped form of UCI Adult.")
     parser.add_argument("adult_data", type=Path, metavar="ADULT_DATA", help="the published adult.data, plain or .xz")
     parser.add_argument("adult_test", type=Path, metavar="ADULT_TEST", help="the published adult.test, plain or .xz")
-    default = Path(__file__).parent.parent / "src" / "fedvi" / "data" / FILE
+    default = Path(__file__).parent.parent / "src" / "fedvi" / "datasets" / FILE
     parser.add_argument("--out", type=Path, default=default, metavar="FILE", help="where to write (in the package)")
     given = parser.parse_args()
     packed = pack(

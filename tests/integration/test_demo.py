@@ -191,7 +191,7 @@ def test_demo_ends_with_code_1_unless_everything_holds(
     changes: dict[str, Any], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = DemoReport(10, 0, 0, 0, 0, 0, -0.1, 1e-7, accuracy=0.8, log_likelihood=-0.3, kills={}, seconds=1.0, sites=[])
-    monkeypatch.setattr("fedvi.federation.demo.demonstrate", lambda *_, **__: dataclasses.replace(good, **changes))
+    monkeypatch.setattr("fedvi.federation.demo.run.demonstrate", lambda *_, **__: dataclasses.replace(good, **changes))
     for options in ([], ["--json"]):
         monkeypatch.setattr(sys, "argv", ["fedvi", "federation", "demo", *options])
         with pytest.raises(SystemExit) as ended:

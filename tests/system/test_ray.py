@@ -24,7 +24,7 @@ from federations import logistic_tables, pool
 from fedvi import FedviError, __version__
 from fedvi.errors import InputError
 from fedvi.experiments import Results, RunDirectory, read
-from fedvi.experiments import ray_pool as ray_cluster
+from fedvi.experiments import ray_pool
 from fedvi.experiments.local_pool import ONE_THREAD, execute
 from sweeps import long_config, run_here, wait_for, without_times
 
@@ -210,12 +210,12 @@ def test_a_connection_that_fails_is_made_again(
 
     monkeypatch.setattr(ray, "init", init)
     if failures == 1:
-        with ray_cluster._cluster(cluster.client):
+        with ray_pool._cluster(cluster.client):
             assert ray.cluster_resources()["CPU"] == 2
         assert len(tried) == 2
     else:
         with pytest.raises(FedviError, match=r"3 attempts: Initialization.*GRPC_ENABLE_FORK_SUPPORT=0") as failed:
-            ray_cluster._cluster(cluster.client).__enter__()
+            ray_pool._cluster(cluster.client).__enter__()
         assert len(str(failed.value).splitlines()) == 1
         assert len(tried) == 3
     assert not ray.is_initialized()
@@ -225,9 +225,9 @@ def test_where_rays_process_for_a_client_dies_there_is_a_remedy(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = "Initialization failure from server: RuntimeError: Starting Ray client server failed."
-    monkeypatch.setattr(ray_cluster, "KNOCK", f"import sys; sys.exit({seen!r})")
+    monkeypatch.setattr(ray_pool, "KNOCK", f"import sys; sys.exit({seen!r})")
     with pytest.raises(FedviError, match=r"Cannot connect.*Try again, or start the head with GRPC_ENABLE_FORK"):
-        ray_cluster.on_ray(cluster.client)
+        ray_pool.on_ray(cluster.client)
 
 
 @pytest.mark.usefixtures("truth")
@@ -259,11 +259,11 @@ def test_an_address_without_a_cluster_is_an_error_at_once(address: str, message:
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_something_else_that_listens_is_not_waited_for(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "PATIENCE", 2.0)
+    monkeypatch.setattr(ray_pool, "PATIENCE", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"{scheme}127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(InputError, match=f"No Ray cluster answers at '{address}' within 2 s"):
-            ray_cluster.on_ray(address)
+            ray_pool.on_ray(address)
 
 
 @pytest.mark.usefixtures("truth")

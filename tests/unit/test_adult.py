@@ -17,7 +17,7 @@ from fedvi.datasets.adult import Split
 from fedvi.errors import InputError
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ROOT / "src" / "fedvi" / "data" / "adult.npz"
+SHIPPED = ROOT / "src" / "fedvi" / "datasets" / "adult.npz"
 IN_ADULT_DATA = 32_561
 PUBLISHED = {  # as on the repository's page; the text is written anew from what is shipped
     "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",

@@ -23,8 +23,7 @@ import tomli_w
 from federations import logistic_tables, pool
 from fedvi import FedviError, __version__
 from fedvi.errors import InputError
-from fedvi.experiments import Results, RunDirectory, read
-from fedvi.experiments import ray_pool
+from fedvi.experiments import Results, RunDirectory, ray_pool, read
 from fedvi.experiments.local_pool import ONE_THREAD, execute
 from sweeps import long_config, run_here, wait_for, without_times
 

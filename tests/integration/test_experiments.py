@@ -427,4 +427,4 @@ def test_resuming_with_other_settings_is_refused(rows: Path, tmp_path: Path) -> 
     process = command("simulate", tmp_path / "c.toml", "--out", tmp_path / "out", "--resume")
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "was begun with other settings (seeds)" in errors
+    assert "was started with other settings (seeds)" in errors

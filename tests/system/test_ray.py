@@ -180,7 +180,7 @@ def test_after_ctrl_c_the_sweep_goes_on_there_or_here(cluster: Cluster, truth: R
         os.kill(worker, signal.SIGCONT)
     assert process.returncode == 130
     again = f"fedvi simulate sweep.toml --ray {cluster.address} --resume --out {there}"
-    assert errors.splitlines() == [f"Nothing is lost. Go on with: {again}"]
+    assert errors.splitlines() == [f"Finished work is kept. Continue with: {again}"]
     assert done(there) == 2
     assert read(there).results  # what was done can be looked at
     wait_for(lambda: not cluster.processes("ray::fedvi"), 20)  # nobody works for nothing

@@ -409,9 +409,7 @@ def test_commands_make_and_check_a_schema(tmp_path: Path, monkeypatch: pytest.Mo
     options = ("infer", "sample.csv", "--target", "died", "--out", "schema.toml", "--ignore", "days")
     made = schema_command(*options)
     assert made.exit_code == 0, made.output
-    warning = (
-        "Bounds, scales and categories were read from sample.csv: make sure that it is public or a sample that may be"
-    )
+    warning = "Bounds, scales and categories come from sample.csv. Make sure that this table is public or may be shown"
     assert made.stderr.count(warning) == 1
     schema = Schema.load(tmp_path / "schema.toml")
     assert schema.digest in made.stdout

@@ -18,26 +18,37 @@ if TYPE_CHECKING:
 
 
 def audit(
-    unit: Annotated[str, typer.Option(help="What is protected: example or client.")] = "example",
-    noise_multiplier: Annotated[float, typer.Option(help="Noise of the audited mechanisms, in clip norms.")] = 5.0,
-    clip_norm: Annotated[float, typer.Option(help="Clip norm of the audited mechanisms.")] = 1.5,
-    steps: Annotated[int, typer.Option(min=1, help="Private steps per update.")] = 25,
-    runs: Annotated[int, typer.Option(min=10, help="Updates with the canary, and as many without.")] = 25_000,
+    unit: Annotated[str, typer.Option(metavar="UNIT", help="Set what is protected: example or client.")] = "example",
+    noise_multiplier: Annotated[float, typer.Option(metavar="X", help="Set the noise, in clip norms.")] = 5.0,
+    clip_norm: Annotated[float, typer.Option(metavar="X", help="Set the clip norm.")] = 1.5,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Set the private steps per update.")] = 25,
+    runs: Annotated[
+        int, typer.Option(min=10, metavar="N", help="Make N updates with the canary row, and N without.")
+    ] = 25_000,
     seed: Annotated[
-        int | None, typer.Option(help="Repeatable audit from a seed. Default: the generator of real use.")
+        int | None,
+        typer.Option(metavar="N", help="Draw from this seed. Default: from the operating system, as sites do."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where to draw the picture.")] = Path("audit.png"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Write the picture here.")] = Path("audit.png"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Attack the code that sites run, and print what it claims beside what is found.
+    """Attack the installed code, and compare its privacy claims with what is found.
 
-    Coupling: a table and its neighbour with shifted noise must give the same bytes; the shift is the sensitivity, in
-    clip norms C, and at most 1. Lattice: all that has noise is a whole number of one public grid. Sensitivity: how far
-    canaries move a sum, in C. Noise and sampling: statistics of a million numbers, each wrong about a correct code once
-    in a million. Whole updates: how well an adversary tells the canary, as lower bounds on mu (Gaussian DP) and
-    epsilon, beside what is claimed; with 25,000 runs the bound on mu = 1 is about .95.
+    Coupling: a table, and its neighbour with shifted noise, must give the same
+    bytes. The shift is the sensitivity, in clip norms C; at most 1 is allowed.
 
-    Exit code 1 if a claim is contradicted.
+    Lattice: every noisy number is a whole number on one public grid.
+
+    Sensitivity: how far canary rows move a sum, in C.
+
+    Noise and sampling: statistics of a million numbers. Each rejects correct
+    code once in a million audits.
+
+    Whole updates: how well an adversary recognises the canary row, as lower
+    bounds on mu (Gaussian DP) and epsilon. With 25,000 runs the bound on a
+    true mu of 1 is about .95.
+
+    The exit code is 1 if a claim is contradicted.
     """
     from fedvi.audit.membership import audit_update
     from fedvi.audit.parts import audit_parts
@@ -97,7 +108,7 @@ def _subjects(
     full = FullBatchGaussian(noise_multiplier, clip_norm)
     loss = FullBatchGaussian(noise_multiplier, clip_norm, clips="loss")
     poisson = PoissonGaussian(noise_multiplier, clip_norm, minimum=8)
-    few = min(steps, 5)  # for what is exact, so many tell as much
+    few = min(steps, 5)  # exact audits need no more
     return {
         "Poisson sampling, logistic": Subject(PVI(GradientSteps(few, 0.5, poisson)), source),
         "full batch, linear, full covariance": Subject(

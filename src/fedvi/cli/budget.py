@@ -16,31 +16,40 @@ if TYPE_CHECKING:
 
 
 def budget(
-    eps: Annotated[float | None, typer.Option("--eps", help="Epsilon that must never be exceeded.")] = None,
+    eps: Annotated[float | None, typer.Option("--eps", metavar="EPS", help="Never exceed this epsilon.")] = None,
     delta: Annotated[
-        str, typer.Option(help="A number; auto: min(1e-5, 1/(10 ROWS)); paper: 10^floor(log10(1/ROWS)).")
+        str,
+        typer.Option(
+            metavar="DELTA", help="Set delta: a number; auto: min(1e-5, 1/(10 ROWS)); paper: 10^floor(log10(1/ROWS))."
+        ),
     ] = "auto",
-    rows: Annotated[int | None, typer.Option(help="Rows of the client, for --delta by a rule.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(metavar="N", help="Set the client's rows, for --delta auto or paper.")
+    ] = None,
     sampling_rate: Annotated[
-        float, typer.Option(help="Probability with which a row is in the batch of a step; 1 for all rows.")
+        float, typer.Option(metavar="P", help="Set the probability that a row is in a step's batch; 1: all rows.")
     ] = 0.02,
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="Standard deviation of the noise, in clip norms.")
+        float | None, typer.Option(metavar="X", help="Set the noise's standard deviation, in clip norms.")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Private steps per update.")] = 25,
-    updates: Annotated[int | None, typer.Option(help="Updates that the client makes.")] = None,
-    accountant: Annotated[str, typer.Option(help="pld, rdp, moments (as in the paper), or filter.")] = "pld",
+    steps: Annotated[int, typer.Option(metavar="N", help="Set the private steps per update.")] = 25,
+    updates: Annotated[int | None, typer.Option(metavar="N", help="Set the number of updates.")] = None,
+    accountant: Annotated[
+        str, typer.Option(metavar="NAME", help="Choose pld, rdp, moments (the paper's) or filter.")
+    ] = "pld",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Plan a privacy budget: give two of --eps, --noise-multiplier and --updates, and the third is found.
+    """Plan a privacy budget: compute --eps, --noise-multiplier or --updates from the others.
 
-    Example: fedvi budget --eps 0.5 --delta 1e-4 --sampling-rate 0.02 --noise-multiplier 5 --steps 25
+    Give two of the three options; the third is computed.
+
+    Example: fedvi budget --eps 0.5 --delta 1e-4 --noise-multiplier 5
     """
     from fedvi.privacy.budget import Budget, calibrate
 
     rule = parsed_delta(delta)
     if isinstance(rule, str) and rows is None:
-        raise InputError("Expected --delta as a number, or --rows to find it by, got neither.")
+        raise InputError("Expected --delta as a number, or --rows to compute it, got neither.")
     plan = calibrate(
         epsilon=eps,
         delta=rule if isinstance(rule, float) else Budget(1.0, rule).delta_for(rows or 0),
@@ -78,11 +87,11 @@ def _show(plan: Calibration, wanted: float | None) -> None:
     console = Console()
     console.print(table)
     if plan.updates == 0:
-        console.print("Not a single update fits this budget: use more noise, fewer steps or a larger epsilon.")
+        console.print("No update fits this budget. Use more noise, fewer steps or a larger epsilon.")
         return
     factor = 2.718281828 ** min(plan.epsilon, 20)
     console.print(
-        f"What it means: after {plan.updates} updates, and except with a chance of about {plan.delta:g}, whatever "
-        f"somebody concludes from all that the client sent is at most {factor:.3g} times as likely with any one of its "
-        "rows as without it."
+        f"What it means: after {plan.updates} updates, no conclusion from all that the client sent is more than "
+        f"{factor:.3g} times as likely with any one of its rows as without it, except with a probability of about "
+        f"{plan.delta:g}."
     )

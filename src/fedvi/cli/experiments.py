@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 FOLDER = Path("fedvi-runs")
 """Where run directories go unless one is named."""
 
-Out = Annotated[Path | None, typer.Option(help="Directory to write to. Default: fedvi-runs/NAME-DATE-TIME.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run: that of --out, or the newest.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Write to this directory. Default: fedvi-runs/NAME-TIME.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run: the one in --out, or the newest.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
@@ -31,44 +33,53 @@ def reproduce(
         typer.Option(
             "--partition",
             "--distribution",
-            help="Partitions of the paper. A: clients are alike. B: sizes differ 19 to 1; small "
-            "clients have almost only negatives. C: small clients have almost only positives. D: between A and C. May "
-            "be repeated. Default: A, B, C.",
+            metavar="LIST",
+            help="Choose the paper's partitions of rows over clients. A: clients are alike. B: small clients have "
+            "almost only negative rows. C: almost only positive rows. D: between A and C. Default: A,B,C.",
         ),
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="pvi, global-vi, dp-pvi, dp-pvi-strict or fedvi; may be repeated. Default: all of the rule."),
+        typer.Option(
+            metavar="LIST",
+            help="Choose methods: pvi, global-vi, dp-pvi, dp-pvi-strict, fedvi. Default: all of the rule.",
+        ),
     ] = None,
     eps: Annotated[
-        list[str] | None, typer.Option("--eps", help="Budget of every client; may be repeated. Default: the paper's.")
+        list[str] | None,
+        typer.Option("--eps", metavar="LIST", help="Set the budgets of every client. Default: the paper's."),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="How many seeds (5: 1 to 5), or a list (1,2,7). Default: 5.")
+        str | None,
+        typer.Option(metavar="N|LIST", help="Set the number of seeds (5: 1 to 5), or a list (1,2,7). Default: 5."),
     ] = None,
     rule: Annotated[
         str,
         typer.Option(
-            help="published: the paper's 75 runs with its stopping rule, which overspends. strict: Poisson sampling, "
-            "exact accounting, never above the budget; and fedvi's own method. both."
+            metavar="RULE",
+            help="Choose the rule. published: the paper's 75 runs with its stopping rule, which overspends. strict: "
+            "Poisson sampling and exact accounting, never above the budget; and fedvi's own method. both: all runs.",
         ),
     ] = "both",
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Partition C, one seed, one budget, few communications: to see that all works."),
+        typer.Option("--quick", help="Check that all works: partition C, one seed, one budget, few communications."),
     ] = False,
     heatmap: Annotated[
         bool,
-        typer.Option("--heatmap", help="Instead, the paper's heat maps: PVI minus global VI over 60 partitions."),
+        typer.Option("--heatmap", help="Draw the paper's heat maps instead: PVI minus global VI over 60 partitions."),
     ] = False,
     out: Out = None,
     resume: Resume = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once. Default: one per core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Use N processes. Default: one per core.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run the DP-PVI paper's experiment on UCI Adult again, and compare with its published table.
+    """Run the DP-PVI paper's experiments on UCI Adult, and compare with its table.
 
-    Writes a run directory with results, history, figures and report.html. Everything is a simulation from seeds.
+    Write a run directory with results, history, figures and report.html.
+    All runs are simulations from seeds. A LIST is separated by commas.
     """
     from fedvi.experiments.local_pool import run_all
     from fedvi.experiments.papers import heatmap_experiment, paper_experiment
@@ -104,26 +115,28 @@ def reproduce(
 
 
 def simulate(
-    config: Annotated[Path, typer.Argument(help="TOML file that says what to run; see docs/experiments.md.")],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="Read this TOML file; docs/experiments.md explains it.")
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and show what would run.")] = False,
     out: Out = None,
     resume: Resume = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Runs at once. Default: one per core, here or of the Ray cluster.")
+        int | None, typer.Option(min=1, metavar="N", help="Make N runs at once. Default: one per core.")
     ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Spread the runs over a Ray cluster that is up: auto, HOST:PORT or ray://HOST:PORT. Its machines get "
-            "the rows. Default: over the cores of this machine.",
+            help="Use a running Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Its machines get the rows. "
+            "Default: use the cores of this machine.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate federations as a configuration file says: data, partitions, methods, seeds, sweeps over lists.
+    """Simulate federations from a configuration file: data, partitions, methods, sweeps.
 
-    Writes a run directory with results, history, figures and report.html.
+    Write a run directory with results, history, figures and report.html.
     """
     from fedvi.experiments.config import Experiment
     from fedvi.experiments.local_pool import run_all
@@ -140,9 +153,12 @@ def simulate(
 
 
 def report(
-    directories: Annotated[list[Path], typer.Argument(help="Run directories; several are compared.", metavar="DIR...")],
+    directories: Annotated[
+        list[Path], typer.Argument(help="Read these run directories; several are compared.", metavar="DIR...")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="Where to write. Default: into DIR; for several, fedvi-runs/comparison.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write here. Default: DIR itself; for several: fedvi-runs/comparison."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -158,7 +174,7 @@ def report(
 
 
 def _open(experiment: Experiment, prefix: str, out: Path | None, *, resume: bool) -> RunDirectory:
-    """Return a new directory for the experiment, or with `resume` the one that was left."""
+    """Return a new directory for the experiment, or with `resume` the interrupted one."""
     from fedvi.experiments.directory import RunDirectory
     from fedvi.experiments.local_pool import newest
 
@@ -169,8 +185,7 @@ def _open(experiment: Experiment, prefix: str, out: Path | None, *, resume: bool
         keys = {*saved.config, *experiment.config}
         other = sorted(key for key in keys if saved.config.get(key) != experiment.config.get(key))
         raise InputError(
-            f"{directory.path} was begun with other settings ({', '.join(other)}). Repeat the options of the run that "
-            "you go on with."
+            f"{directory.path} was started with other settings ({', '.join(other)}). Repeat the options of that run."
         )
     return directory
 
@@ -190,7 +205,7 @@ def _run(
     try:
         outcome = execute(directory, experiment, workers, over=over, quiet=as_json)
     except KeyboardInterrupt:
-        typer.echo(f"Nothing is lost. Go on with: {again} --resume --out {directory.path}", err=True)
+        typer.echo(f"Finished work is kept. Continue with: {again} --resume --out {directory.path}", err=True)
         raise
     _show(outcome, as_json=as_json)
     if any(entry["failed"] for methods in outcome.results.values() for entry in methods.values()):

@@ -30,33 +30,44 @@ def fit(
     schema: SchemaFile,
     tables: Annotated[
         list[Path],
-        typer.Argument(metavar="TABLE...", help=f"{TABLE_HELP} One with --site-column, or one per site."),
+        typer.Argument(metavar="TABLE...", help=f"{TABLE_HELP} Give one with --site-column, or one per site."),
     ],
-    out: Annotated[Path, typer.Option(metavar="MODEL", help="Posterior file to write.")],
+    out: Annotated[Path, typer.Option(metavar="MODEL", help="Write this posterior file.")],
     site_column: SiteColumn = None,
-    eps: Annotated[float | None, typer.Option("--eps", help="Epsilon that no site may exceed. Default: 1.")] = None,
+    eps: Annotated[
+        float | None, typer.Option("--eps", metavar="EPS", help="Set the budget of every site. Default: 1.")
+    ] = None,
     delta: Delta = "auto",
     public_rows: Annotated[
         list[str] | None,
-        typer.Option(metavar="SITE=ROWS", help="Rows that a site declares. Default: two digits, rounded down."),
+        typer.Option(
+            metavar="SITE=ROWS",
+            help="Declare a site's number of rows. Default: the true one, rounded down to two digits.",
+        ),
     ] = None,
-    not_private: Annotated[bool, typer.Option("--not-private", help="No noise: to see what privacy costs.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is random; the same seed gives the same file.")] = 0,
-    updates: Annotated[int, typer.Option(min=1, help="Updates of every site.")] = 600,
+    not_private: Annotated[
+        bool, typer.Option("--not-private", help="Add no noise, to see what privacy costs.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Set the seed; the same seed gives the same file.")] = 0,
+    updates: Annotated[int, typer.Option(min=1, metavar="N", help="Make N updates at every site.")] = 600,
     standardise: Annotated[
         bool, typer.Option("--standardise", help="Spend a tenth of the budget on centres and scales of numbers.")
     ] = False,
-    min_rows: Annotated[int, typer.Option(min=1, help="Sites with fewer rows become one site 'other'.")] = 1,
-    test: Annotated[Path | None, typer.Option(metavar="TABLE", help="Rows to judge the predictions by.")] = None,
+    min_rows: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Join sites with fewer rows to one site 'other'.")
+    ] = 1,
+    test: Annotated[Path | None, typer.Option(metavar="TABLE", help="Score predictions on these rows.")] = None,
     encoding: Encoding = "utf-8",
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a model to tables as a federation of their sites would, each within its own privacy budget.
+    """Fit a model to tables: simulate a federation of their sites with privacy budgets.
 
-    A simulation, for planning and teaching: the noise is seeded, and all rows are read here.
+    It is a simulation, for planning and teaching: the noise is seeded, and all
+    rows are read on this machine.
 
-    Example: fedvi fit schema.toml patients.csv --site-column hospital --eps 1 --out model.fedvi
+    Example: fedvi fit schema.toml patients.csv --site-column hospital
+    --out model.fedvi
     """
     require_new(out, force)
     if not_private and eps is not None:
@@ -86,7 +97,7 @@ def fit(
 
 
 def _public_rows(given: list[str] | None) -> dict[str, int] | None:
-    """Return the rows that sites declare, from texts such as `north=1200`."""
+    """Return the rows that sites declare, from texts like `north=1200`."""
     if not given:
         return None
     pairs = [text.rpartition("=") for text in given]

@@ -1,4 +1,4 @@
-"""`fedvi inspect`: what a posterior file says, and where it comes from."""
+"""`fedvi inspect`: the content and the origin of a posterior file."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ NARROWEST = 11
 def inspect(
     model: ModelFile,
     level: Level = 0.9,
-    top: Annotated[int, typer.Option(min=1, help="How many coefficients to show, the surest first.")] = 25,
+    top: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Show N coefficients, those farthest from zero first.")
+    ] = 25,
     figure: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where the figure goes: PNG, SVG or PDF. Default: MODEL-coefficients.png."),
+        typer.Option(metavar="FILE", help="Write the figure here: PNG, SVG or PDF. Default: MODEL-coefficients.png."),
     ] = None,
     no_figure: Annotated[bool, typer.Option("--no-figure", help="Draw no figure.")] = False,
     arviz: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write draws for ArviZ, as netCDF. Needs fedvi[arviz].")
+        Path | None, typer.Option(metavar="FILE", help="Write draws for ArviZ as netCDF. Needs fedvi\\[arviz].")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a posterior's coefficients by name with credible intervals, its sites and its privacy statement.
+    """Show a posterior's coefficients with credible intervals, its sites and its privacy.
 
-    Coefficients are in units of the schema's scales, so that they can be compared.
+    Coefficients are in units of the schema's scales, so they can be compared.
 
     Example: fedvi inspect model.fedvi --figure coefficients.svg
     """

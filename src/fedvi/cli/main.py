@@ -1,6 +1,6 @@
 """The `fedvi` command.
 
-Exit codes: 0 for success, 1 if what was asked could not be done or an audit failed, 2 for wrong usage, 130 for Ctrl-C.
+Exit codes: 0 for success, 1 if a command or an audit failed, 2 for wrong usage, 130 for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedvi.errors import FedviError, InputError
 from fedvi.xla import cache_compilations
 
 app = typer.Typer(
-    help="Federated, differentially private Bayesian learning by partitioned variational inference.",
+    help="Learn Bayesian models from many sites, with differential privacy.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -58,7 +58,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Federated, differentially private Bayesian learning by partitioned variational inference."""
+    """Learn Bayesian models from many sites, with differential privacy."""
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -66,7 +66,7 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def main() -> None:
-    """Run the command line; errors that fedvi raises on purpose are one line, not a traceback."""
+    """Run the command line. Print an error of fedvi as one line, without a traceback."""
     cache_compilations()
     warnings.showwarning = _show_warning
     try:

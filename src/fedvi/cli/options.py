@@ -9,24 +9,27 @@ import typer
 
 from fedvi.errors import InputError
 
-TABLE_HELP = "CSV, TSV (also .gz), Parquet or Arrow file."
+TABLE_HELP = "Read a CSV, TSV (also .gz), Parquet or Arrow file."
 
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help=TABLE_HELP)]
-SchemaFile = Annotated[Path, typer.Argument(metavar="SCHEMA", help="TOML file that all sites share.")]
+SchemaFile = Annotated[
+    Path, typer.Argument(metavar="SCHEMA", help="Read this schema: a TOML file that all sites share.")
+]
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Posterior file, of fedvi fit or fedvi federation export.")
+    Path, typer.Argument(metavar="MODEL", help="Read this posterior file, from fedvi fit or fedvi federation export.")
 ]
-SiteColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The column that says which site a row belongs to.")
-]
-Encoding = Annotated[str, typer.Option(help="Encoding of text files, for example latin-1.")]
-Level = Annotated[float, typer.Option(help="Probability that a credible interval holds.")]
+SiteColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Take a row's site from this column.")]
+Encoding = Annotated[str, typer.Option(metavar="NAME", help="Set the encoding of text files, such as latin-1.")]
+Level = Annotated[float, typer.Option(metavar="P", help="Set the probability of credible intervals.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 Delta = Annotated[
-    str, typer.Option(help="A number; auto: min(1e-5, 1/(10 N)) for N rows; paper: 10^floor(log10(1/N)).")
+    str,
+    typer.Option(
+        metavar="DELTA", help="Set delta: a number; auto: min(1e-5, 1/(10 N)) for N rows; paper: 10^floor(log10(1/N))."
+    ),
 ]
 
 

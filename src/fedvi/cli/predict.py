@@ -22,19 +22,20 @@ def predict(
     model: ModelFile,
     table: Table,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CSV file to write. Default: standard output.")
+        Path | None, typer.Option(metavar="FILE", help="Write this CSV file. Default: standard output.")
     ] = None,
     level: Level = 0.9,
     id_column: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="A column to copy, to tell rows apart.")
+        str | None, typer.Option("--id", metavar="COLUMN", help="Copy this column, to identify rows.")
     ] = None,
     encoding: Encoding = "utf-8",
     force: Force = False,
 ) -> None:
-    """Predict the target of every row of a table, which needs none, as CSV in the order of its rows.
+    """Predict the target of every row of a table, with credible intervals, as CSV.
 
-    For two classes: prediction, probability of the second class, and its credible interval. For numbers: prediction,
-    and the interval that holds the number itself.
+    The table needs no target. For two classes: prediction, probability of the
+    second class, and the interval of that probability. For numbers: prediction,
+    and the interval of the value itself. Rows keep their order.
 
     Example: fedvi predict model.fedvi new-patients.csv --out predictions.csv
     """
@@ -48,7 +49,7 @@ def predict(
         try:
             _write(chunks, sys.stdout.buffer)
             sys.stdout.flush()
-        except BrokenPipeError:  # who reads has seen enough
+        except BrokenPipeError:  # the reader has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     with replacing(out) as file:

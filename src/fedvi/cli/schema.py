@@ -26,23 +26,25 @@ app = typer.Typer(
 )
 
 LARGE_FILE = 50 << 20
-"""Bytes from which on a check shows how far it is."""
+"""A check of a larger file (in bytes) shows its progress."""
 
 
 @app.command()
 def infer(
     table: Table,
-    target: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
-    out: Annotated[Path, typer.Option(metavar="SCHEMA", help="TOML file to write.")],
+    target: Annotated[str, typer.Option(metavar="COLUMN", help="Predict this column.")],
+    out: Annotated[Path, typer.Option(metavar="SCHEMA", help="Write this TOML file.")],
     ignore: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A column to leave out; may be given several times.")
+        list[str] | None, typer.Option(metavar="COLUMN", help="Leave this column out. Repeat it for several.")
     ] = None,
-    max_categories: Annotated[int, typer.Option(help="Values of a text column that become features.")] = 20,
+    max_categories: Annotated[
+        int, typer.Option(metavar="N", help="Make features of at most N values of a text column.")
+    ] = 20,
     encoding: Encoding = "utf-8",
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a schema from a table that is public, or a sample that may be shown.
+    """Make a schema from a public table, or from a sample that may be shown.
 
     Example: fedvi schema infer sample.csv --target died --out schema.toml
     """
@@ -52,8 +54,8 @@ def infer(
     found = infer_schema(table, target, ignore=ignore or (), max_categories=max_categories, encoding=encoding)
     found.schema.save(out)
     typer.echo(
-        f"Bounds, scales and categories were read from {table}: make sure that it is public or a sample that may be "
-        "shown, or edit them.",
+        f"Bounds, scales and categories come from {table}. Make sure that this table is public or may be shown, or "
+        "edit them.",
         err=True,
     )
     if as_json:
@@ -70,7 +72,9 @@ def check(
     encoding: Encoding = "utf-8",
     as_json: AsJson = False,
 ) -> None:
-    """Check that a table can be encoded, and count what is clipped, missing and unknown. Nothing leaves this machine.
+    """Check a table, and count its clipped, missing and unknown values.
+
+    Nothing leaves this machine.
 
     Example: fedvi schema check schema.toml clinic.csv
     """
@@ -106,7 +110,7 @@ def _counted(sites: Any) -> dict[str, int]:
 
 @contextmanager
 def _progress(reader: TableSource, table: Path, *, quiet: bool) -> Iterator[Callable[[], None]]:
-    """Give a function that shows how far the reader is: on a terminal, for large files."""
+    """Give a function that shows the reader's progress: on a terminal, for large files."""
     from fedvi.console import progress
 
     small = quiet or table.stat().st_size < LARGE_FILE
@@ -156,7 +160,7 @@ def _show_schema(found: Inferred, out: Path) -> None:
     for note in found.notes:
         typer.echo(f"Note: {note}")
     typer.echo(f"{found.schema.dim} features. Schema {found.schema.digest}")
-    typer.echo(f"Written to {out}: read it, correct it, and give the same file to all sites. Next, at each site:")
+    typer.echo(f"Wrote {out}. Read it, correct it, and give the same file to all sites. Next, at each site:")
     typer.echo(f"  fedvi schema check {out} TABLE")
 
 
@@ -180,7 +184,7 @@ def _show_check(schema: Schema, table: Path, counts: Counts, sites: Counter[str]
                 grid.add_row(escape(name), f"{rows:,}")
             console.print(grid)
     typer.echo(f"The table fits schema {schema.digest}")
-    typer.echo("These counts tell about rows: they are for this site, and fedvi sends them nowhere.")
+    typer.echo("These counts reveal something about rows. fedvi sends them nowhere.")
 
 
 def _share(count: int | None, rows: int) -> str:

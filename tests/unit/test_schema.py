@@ -69,9 +69,9 @@ def test_features_follow_columns_and_policies() -> None:
     schema = Schema(columns, DIED)
     assert (schema.features, schema.dim) == (features, len(features))
     third = 1 / 3
-    assert schema.typical_squares.tolist() == [1, 1, 0.1, 0.5, 0.5, 0.5, 0.5, third, third, third, 1]
+    assert schema.typical(2).tolist() == [1, 1, 0.1, 0.5, 0.5, 0.5, 0.5, third, third, third, 1]
     assert Schema(columns, DIED, intercept=False).features == features[1:]
-    assert len(Schema(columns, DIED, intercept=False).typical_squares) == len(features) - 1
+    assert len(Schema(columns, DIED, intercept=False).typical(2)) == len(features) - 1
 
 
 def test_scales_can_be_exchanged() -> None:
@@ -140,7 +140,7 @@ def schemas(draw: st.DrawFn) -> Schema:
         for name in names
     ]
     two = st.lists(words, min_size=2, max_size=2, unique=True)
-    to_predict = BinaryTarget(target, tuple(draw(two))) if draw(st.booleans()) else draw(numbers(NumberTarget, target))  # type: ignore[arg-type]
+    to_predict = BinaryTarget(target, tuple(draw(two))) if draw(st.booleans()) else draw(numbers(NumberTarget, target))
     try:
         return Schema(tuple(columns), to_predict, draw(st.booleans()))
     except InputError:  # names that look like features of others
@@ -177,13 +177,13 @@ def test_values_may_be_written_as_numbers_and_truth_values() -> None:
     [
         ("format = 1", "format = ", "Expected TOML in here: Invalid value"),
         ("format = 1", "format = 2", "here: Expected format = 1, got 2"),
-        ("format = 1", "", "here: Expected key format, got target, columns"),
+        ("format = 1", "", "here: Expected key format in the schema, got target, columns"),
         ("format = 1", "format = 1\nintercpt = true", "Unknown key intercpt; .* Did you mean 'intercept'"),
         ("format = 1", "format = 1\nintercept = 1", "Expected intercept to be true or false, got 1"),
-        ("high", "hgih", r"here: Unknown key hgih in columns\[1\] \(age\); .* Did you mean 'high'\?"),
+        ("high", "hgih", r"here: Unknown key columns\[1\] \(age\).hgih; .* Did you mean 'high'\?"),
         ("high = 120\n", "", r"here: Expected key high in columns\[1\] \(age\), got name, kind, low"),
         ('kind = "number"\n', "", r"Expected key kind in columns\[1\] \(age\), one of number, category"),
-        ('kind = "number"', 'kind = "numbr"', r"Unknown value 'numbr' of kind in columns\[1\] .* mean 'number'"),
+        ('kind = "number"', 'kind = "numbr"', r"Unknown value 'numbr' of columns\[1\] .* mean 'number'"),
         ("high = 120", "high = 0", r"columns\[1\] \(age\): Expected low < high for column 'age', got 0.0 and 0.0"),
         ("centre = 52", "centre = 121", r"Expected the centre of column 'age' within \[0.0, 120.0\], got 121.0"),
         ("scale = 17", "scale = 0", "Expected scale > 0 for column 'age', got 0.0"),
@@ -206,7 +206,7 @@ def test_values_may_be_written_as_numbers_and_truth_values() -> None:
         ('name = "sex"', 'name = "age"', "Expected every column once, got 'age' twice"),
         ('name = "sex"', 'name = ""', "Expected the name of a column without blanks around it, got ''"),
         ('name = "age"', 'name = "sex=F"', "Expected every feature once, got 'sex=F' twice"),
-        (TOML[TOML.index("[[columns]]") :], "", "here: Expected key columns, got format, target"),
+        (TOML[TOML.index("[[columns]]") :], "", "here: Expected key columns in the schema, got format, target"),
         (TOML[TOML.index("[[columns]]") :], "[columns]\n", "Expected columns to be tables, each with the line"),
         ("format = 1", "format = 1\ncolumns = []\n[other]\n", "Expected TOML in here: "),
     ],

@@ -24,6 +24,7 @@ from fedvi.errors import InputError
 from fedvi.tables import (
     BinaryTarget,
     Category,
+    Counts,
     Encoded,
     Number,
     NumberTarget,
@@ -38,7 +39,7 @@ from fedvi.tables import (
 from fedvi.tables import (
     read as tables,
 )
-from fedvi.tables.encode import Counts, encode, encode_chunks
+from fedvi.tables.encode import encode, encode_chunks
 from fedvi.tables.read import NUMBER, TEXT, Kind
 from fedvi.tables.words import parse_number
 
@@ -98,6 +99,7 @@ def by_hand(schema: Schema, rows: list[dict[str, str]]) -> tuple[np.ndarray, np.
                 value = 0.0 if gap else (min(max(float(text), column.low), column.high) - column.centre) / column.scale
                 line += [value, float(gap)] if column.missing == "indicator" else [value]
             else:
+                assert isinstance(column, Category)
                 line += [float(text == value) for value in column.values]
                 line += [float(text not in column.values)] if column.has_other else []
         x.append(line)

@@ -16,8 +16,8 @@ from fedvi.cli.options import AsJson, Encoding, Force, SchemaFile, SiteColumn, T
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedvi.tables.encode import Counts
     from fedvi.tables.infer import Inferred
+    from fedvi.tables.parts import Counts
     from fedvi.tables.read import TableSource
     from fedvi.tables.schema import Schema
 
@@ -78,8 +78,8 @@ def check(
 
     Example: fedvi schema check schema.toml clinic.csv
     """
-    from fedvi.tables.columns import BinaryTarget
-    from fedvi.tables.encode import Counts, encode_chunks
+    from fedvi.tables.encode import encode_chunks
+    from fedvi.tables.parts import Counts
     from fedvi.tables.read import open_table
     from fedvi.tables.schema import Schema
 
@@ -91,9 +91,8 @@ def check(
             counts += chunk.counts
             if chunk.sites is not None:
                 sites.update(_counted(chunk.sites))
-            if chunk.y is not None and isinstance(rules.target, BinaryTarget):
-                positive = int((chunk.y > 0).sum())
-                classes.update({rules.target.values[0]: len(chunk.y) - positive, rules.target.values[1]: positive})
+            if chunk.y is not None:
+                classes.update(rules.target.class_counts(chunk.y))
             advance()
     if as_json:
         typer.echo(json.dumps(_checked(rules, counts, sites, classes)))
@@ -145,17 +144,9 @@ def _show_schema(found: Inferred, out: Path) -> None:
     from rich.markup import escape
     from rich.table import Table as Grid
 
-    from fedvi.tables.columns import BinaryTarget, Category
-
     grid = Grid("column", "kind", "range or values", "missing", title=f"Schema of {found.rows:,} rows")
     for part in (*found.schema.columns, found.schema.target):
-        missing = getattr(part, "missing", "target")
-        if isinstance(part, Category | BinaryTarget):
-            shown = ", ".join(part.values[:8]) + (", ..." if len(part.values) > 8 else "")
-            grid.add_row(escape(part.name), "category", escape(shown), missing)
-        else:
-            shown = f"{part.low:g} to {part.high:g}, centre {part.centre:g}, scale {part.scale:g}"
-            grid.add_row(escape(part.name), "number", shown, missing)
+        grid.add_row(escape(part.name), part.kind, escape(part.shown), part.missing)
     Console().print(grid)
     for note in found.notes:
         typer.echo(f"Note: {note}")

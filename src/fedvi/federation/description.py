@@ -25,7 +25,6 @@ from fedvi.federation.wire import FINISHED, LEFT, PAUSED, SPENT
 from fedvi.files import digest
 from fedvi.inference.private_client import LARGEST_PREDICTOR
 from fedvi.inference.spec import UPDATES, Spec, default_spec
-from fedvi.tables.columns import BinaryTarget
 from fedvi.tables.schema import Schema
 
 FORMAT = 2
@@ -129,7 +128,7 @@ class Description:
     @property
     def is_binary(self) -> bool:
         """Whether the target is one of two classes."""
-        return isinstance(self.schema.target, BinaryTarget)
+        return bool(self.schema.target.classes)
 
     @cached_property
     def spec(self) -> Spec:
@@ -182,7 +181,7 @@ class Description:
         model = {"kind": model} if isinstance(model, str) else dict(_table(content, "model"))
         values |= convert(cls, {key: model.pop(key) for key in ("prior_variance",) if key in model}, "model")
         if (kind := model.get("kind", MODELS[True])) in MODELS.values():
-            own = MODELS[isinstance(schema.target, BinaryTarget)]
+            own = MODELS[bool(schema.target.classes)]
             if "kind" in model and kind != own:
                 raise InputError(f"Expected model.kind = {own!r} for the target of the schema, got {kind!r}.")
             check_keys(model, ("kind",), "model")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import warnings
 from collections.abc import Iterator
 from os import PathLike
@@ -27,7 +26,6 @@ from fedvi.models.base import Model
 from fedvi.models.predictive import Bernoulli, Normal
 from fedvi.privacy.events import to_json
 from fedvi.privacy.ledger.statement import Spent
-from fedvi.tables.columns import BinaryTarget
 from fedvi.tables.encode import encode, encode_chunks
 from fedvi.tables.schema import Schema
 
@@ -130,7 +128,7 @@ class Fitted:
         parts = list(self.predict_chunks(table, level=level, id_column=id_column, encoding=encoding))
         kinds = [part.columns() for part in parts]
         joined = {name: np.concatenate([kind[name] for kind in kinds]) for name in kinds[0]}
-        binary = isinstance(self.schema.target, BinaryTarget)
+        binary = bool(self.schema.target.classes)
         return Predictions(
             mean=joined["probability" if binary else "prediction"],
             low=joined["low"],
@@ -155,21 +153,16 @@ class Fitted:
         target = self.schema.target
         predicted = _predict(self.model, self.posterior, jnp.asarray(x), level)
         mean, low, high = (np.asarray(part, np.float64) for part in predicted)
-        if isinstance(target, BinaryTarget):
-            labels = np.array(target.values)[(mean > 0.5).astype(int)]
-            return Predictions(mean, low, high, labels)
-        mean, low, high = (target.centre + target.scale * part for part in (mean, low, high))
-        return Predictions(mean, low, high, None)
+        found = target.decode({"mean": mean, "low": low, "high": high})
+        if target.classes:
+            return Predictions(found["probability"], found["low"], found["high"], found["prediction"])
+        return Predictions(found["prediction"], found["low"], found["high"], None)
 
     def evaluate(self, table: Any, *, encoding: str = "utf-8") -> dict[str, float]:
         """Return the scores of predictions for a table with known targets; those of numbers in their own units."""
         rows = encode(self.schema, table, encoding=encoding)
         scores = evaluate(self.model, self.posterior, rows.x, rows.y)  # type: ignore[arg-type]
-        if isinstance(self.schema.target, BinaryTarget):
-            return scores
-        scale = self.schema.target.scale
-        changed = {"rmse": scores["rmse"] * scale, "log_likelihood": scores["log_likelihood"] - math.log(scale)}
-        return {**scores, **changed}
+        return self.schema.target.decode_scores(scores)
 
     def coefficients(self, level: float = 0.9) -> list[Coefficient]:
         """Return all weights by the name of their feature."""

@@ -22,8 +22,11 @@ from fedvi.errors import InputError
 from fedvi.fitting.fit import fit_rows
 from fedvi.fitting.fitted import Fitted, Predictions
 from fedvi.inference.spec import UPDATES
-from fedvi.tables.columns import BinaryTarget, Number, NumberTarget
+from fedvi.tables.columns import Number
+from fedvi.tables.parts import Counts
+from fedvi.tables.read import Chunk
 from fedvi.tables.schema import Schema
+from fedvi.tables.targets import BinaryTarget, NumberTarget, Target
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -48,7 +51,7 @@ class _Federated(BaseEstimator):
     random_state: Any
     fitted_: Fitted
 
-    def _fit(self, x: np.ndarray, y: np.ndarray, target: BinaryTarget | NumberTarget, sites: ArrayLike | None) -> Self:
+    def _fit(self, x: np.ndarray, y: np.ndarray, target: Target, sites: ArrayLike | None) -> Self:
         low, high = _bounds("bounds", self.bounds, x.shape[1])
         names = getattr(self, "feature_names_in_", None)
         names = [f"x{index}" for index in range(x.shape[1])] if names is None else list(map(str, names))
@@ -65,12 +68,7 @@ class _Federated(BaseEstimator):
             updates=self.updates,
             progress=False,
         )
-        scales = np.array([column.scale for column in schema.columns if isinstance(column, Number)])
-        centres = np.array([column.centre for column in schema.columns if isinstance(column, Number)])
-        weights = np.asarray(self.fitted_.posterior.mean, np.float64)
-        unit, centre = (target.scale, target.centre) if isinstance(target, NumberTarget) else (1.0, 0.0)
-        self.coef_ = unit * weights[1:] / scales
-        self.intercept_ = centre + unit * weights[0] - float(self.coef_ @ centres)
+        self.coef_, self.intercept_ = schema.in_units(np.asarray(self.fitted_.posterior.mean, np.float64))
         return self
 
     def _predict(self, X: Any, level: float) -> Predictions:  # noqa: N803 - scikit-learn's name
@@ -196,13 +194,11 @@ def _bounds(name: str, bounds: Any, columns: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _encoded(schema: Schema, x: np.ndarray) -> np.ndarray:
-    """Return what `fedvi.data.encode` gives for these columns."""
-    numbers = [column for column in schema.columns if isinstance(column, Number)]
-    low, high, centre, scale = (
-        np.array([getattr(column, name) for column in numbers]) for name in ("low", "high", "centre", "scale")
-    )
-    scaled = (np.clip(x, low, high) - centre) / scale
-    return np.column_stack([np.ones(len(x)), scaled]).astype(np.float32)
+    """Return what `fedvi.tables.encode` gives for these columns."""
+    numbers = {column.name: values for column, values in zip(schema.columns, x.T, strict=True)}
+    chunk = Chunk("X", 0, len(x), numbers, {})
+    features = [column.encode(chunk, Counts()) for column in schema.columns]
+    return np.column_stack([np.ones(len(x)), *features]).astype(np.float32)
 
 
 def _by_site(x: np.ndarray, y: np.ndarray, sites: ArrayLike | None) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -29,11 +29,8 @@ from fedvi.inference.algorithms import PVI, Algorithm
 from fedvi.inference.exact import Exact
 from fedvi.inference.noise_aware import AveragedQuadratics, NoiseAwarePVI
 from fedvi.models.base import Model
-from fedvi.models.linear import LinearRegression
-from fedvi.models.logistic import LogisticRegression
 from fedvi.privacy.mechanism import FullBatchGaussian
 from fedvi.privacy.without_privacy import FullBatch
-from fedvi.tables.columns import BinaryTarget, Number
 from fedvi.tables.schema import Schema
 
 UPDATES = 600
@@ -106,17 +103,14 @@ def default_spec(
     prior_variance: of a weight; None for 1 on the scale of log odds, or 10 on the scale of the noise.
     """
     model = model_of(schema) if model is None else model
-    binary = isinstance(schema.target, BinaryTarget)
+    binary = bool(schema.target.classes)
     variance = float(prior_variance or (1.0 if binary else 10.0))
     if epsilon is None and hasattr(model, "sufficient_statistics"):
         return Spec(schema, model, Prior("FullGaussian", variance), PVI(Exact(), damping=1.0), 1)
-    numbers = {column.name for column in schema.columns if isinstance(column, Number)}
-    squares = schema.typical_squares
-    fourth = np.where([feature in numbers for feature in schema.features], 3.0, squares)
-    total = float(np.sum(squares))
+    total = float(np.sum(schema.typical(2)))
     reach = 1.0 if epsilon is None else min(max((rows * epsilon / (100 * total)) ** 0.4, 0.3), 1.0)
     clip_norm = (reach if binary else 2 * reach) * math.sqrt(total / (1 - SHARE))
-    weight = clip_norm * math.sqrt(SHARE) / (0.6 * math.sqrt(np.sum(fourth)))
+    weight = clip_norm * math.sqrt(SHARE) / (0.6 * math.sqrt(np.sum(schema.typical(4))))
     mechanism = FullBatch() if epsilon is None else FullBatchGaussian(noise_multiplier=None, clip_norm=clip_norm)
     memory = 20.0 if epsilon is None else 2.0  # of early slopes: to be averaged where there is noise, else forgotten
     solver = AveragedQuadratics(mechanism=mechanism, memory=memory, share=SHARE, weight=weight)
@@ -133,6 +127,4 @@ def _rounded(value: Any) -> Any:
 
 def model_of(schema: Schema) -> Model:
     """Return the model of the schema's target: numbers are in units of their noise."""
-    if isinstance(schema.target, BinaryTarget):
-        return LogisticRegression(predictive_link="exact")
-    return LinearRegression(1.0)
+    return schema.target.model()

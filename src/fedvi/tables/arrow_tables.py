@@ -34,6 +34,7 @@ def chunks_of(found: Iterable[Any], wanted: dict[str, Kind], name: str, start: i
 def _chunk(part: Any, wanted: dict[str, Kind], name: str, start: int) -> Chunk:
     columns = {column: part.column(part.schema.names.index(column)) for column in wanted}
     return Chunk(
+        name,
         start,
         part.num_rows,
         {column: _numbers(columns[column], column, name, start) for column in wanted if wanted[column] == NUMBER},

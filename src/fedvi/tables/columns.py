@@ -1,67 +1,122 @@
-"""The kinds of columns that a schema knows, and what each of them must be."""
+"""Columns of a schema: how the values of one become features of x. A new kind of column is one class here.
+
+number      (clip(value, low, high) - centre) / scale       one feature; 0, the centre, if missing
+category    one 0/1 feature per value                       and one for "other", if something may fall there
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from abc import abstractmethod
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
 
 from fedvi.checks import one_of
+from fedvi.config import near
 from fedvi.errors import InputError
-from fedvi.tables.words import plain
+from fedvi.tables.parts import Counts, Listed, Part, Scaled
+from fedvi.tables.read import Chunk
 
 OTHER = "other"
-LARGEST_RANGE = 1e6
-"""Scales between the bounds of a number, at most: so that what is encoded is always a sensible number."""
+INDICATOR_SQUARE = 0.1
+"""Typical square of a feature that says where a number is missing."""
+
+
+class Column(Part):
+    """A column: some features of x."""
+
+    kinds: ClassVar[dict[str, type[Any]]] = {}
+
+    @property
+    @abstractmethod
+    def features(self) -> tuple[str, ...]:
+        """Names of its features."""
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """The largest that a feature can be, whatever its sign."""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a value can make a site refuse its table."""
+        return self.missing == "error"
+
+    @abstractmethod
+    def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, "n k"]:
+        """Return the features of all rows, and count what was clipped, missing and unknown."""
+
+    @abstractmethod
+    def typical(self, power: int) -> Float[np.ndarray, " k"]:
+        """Return the typical power, 2 or 4, of every feature: public constants."""
+
+    def in_units(self, weights: Float[np.ndarray, " k"]) -> tuple[Float[np.ndarray, " k"], float]:
+        """Return weights per unit of the table's values, and what that adds to the intercept."""
+        return weights, 0.0
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(Scaled, Column, kind="number"):
     """A column of numbers.
 
     missing: what to do where nothing was measured: "centre" puts the centre there, "indicator" does too and says so in
     a second feature, "error" refuses the table.
     """
 
-    name: str
-    low: float
-    high: float
-    centre: float
-    scale: float
     missing: str = "centre"
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
-        _check_numbers(self)
+        super().__post_init__()
         one_of(f"missing of column {self.name!r}", self.missing, ("centre", "indicator", "error"))
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of its features."""
-        return (self.name, f"{self.name} is missing") if self.missing == "indicator" else (self.name,)
+        return (self.name, f"{self.name} is missing")[: 2 if self.missing == "indicator" else 1]
+
+    @property
+    def bound(self) -> float:
+        """The distance of the farther end from the centre, in scales."""
+        return max(abs(end - self.centre) / self.scale for end in (self.low, self.high))
+
+    def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, "n k"]:
+        """Return the scaled numbers, and where they are missing if the schema asks for that."""
+        values, missing = self.scaled(chunk, counts)
+        if missing is not None and self.missing == "error":
+            raise _missing_error(chunk, int(np.argmax(missing)), self.name, '"centre" or "indicator"')
+        if self.missing != "indicator":
+            return values[:, None]
+        return np.column_stack([values, np.zeros(len(values)) if missing is None else missing])
+
+    def typical(self, power: int) -> Float[np.ndarray, " k"]:
+        """Return the moment of a standard normal: the scale is a standard deviation."""
+        return np.array([float(math.prod(range(power - 1, 0, -2))), INDICATOR_SQUARE])[: len(self.features)]
+
+    def in_units(self, weights: Float[np.ndarray, " k"]) -> tuple[Float[np.ndarray, " k"], float]:
+        """Return the weight per unit; an indicator keeps its own."""
+        slope = weights[0] / self.scale
+        return np.array([slope, *weights[1:]]), -float(slope * self.centre)
 
 
 @dataclass(frozen=True)
-class Category:
+class Category(Listed, Column, kind="category"):
     """A column with a few known values.
 
     unknown, missing: what to do with another value, and where there is none: "other" counts it as other, "error"
     refuses the table.
     """
 
-    name: str
-    values: tuple[str, ...]
     unknown: str = OTHER
     missing: str = OTHER
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        super().__post_init__()
         where = f"column {self.name!r}"
         one_of(f"unknown of {where}", self.unknown, (OTHER, "error"))
         one_of(f"missing of {where}", self.missing, (OTHER, "error"))
-        object.__setattr__(self, "values", _check_values(self.values, where))
         if not self.values:
             raise InputError(f"Expected at least one of the values of {where}, got none.")
         if self.has_other and OTHER in self.values:
@@ -76,87 +131,48 @@ class Category:
         return OTHER in (self.unknown, self.missing)
 
     @property
+    def refuses(self) -> bool:
+        """Whether a value can make a site refuse its table."""
+        return "error" in (self.unknown, self.missing)
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of its features."""
         return tuple(f"{self.name}={value}" for value in (*self.values, *((OTHER,) if self.has_other else ())))
 
+    @property
+    def bound(self) -> float:
+        """One."""
+        return 1.0
 
-@dataclass(frozen=True)
-class BinaryTarget:
-    """A target of two classes; the second one is the one whose probability is predicted."""
+    def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, "n k"]:
+        """Return a 1 for every row, in the feature of its value."""
+        others = {OTHER: len(self.values)} if self.unknown == OTHER else {}
+        codes, missing, unknown = self.codes(chunk, **others)
+        if missing is None or unknown is None:
+            counts.add(missing={self.name: 0}, unknown={self.name: 0})
+        else:
+            counts.add(missing={self.name: int(missing.sum())}, unknown={self.name: int(unknown.sum())})
+            if missing.any() and self.missing == "error":
+                raise _missing_error(chunk, int(np.argmax(missing)), self.name, f'"{OTHER}"')
+            if unknown.any() and self.unknown == "error":
+                row = int(np.argmax(unknown))
+                value = chunk.texts[self.name].word(row)
+                some = ", ".join(map(repr, self.values[:10])) + (", ..." if len(self.values) > 10 else "")
+                raise InputError(
+                    f"Expected one of {some} in {chunk.place(row, self.name)}, got {value!r}.{near(value, self.values)}"
+                    f' Add it to values in the schema, or set unknown = "{OTHER}".'
+                )
+        return np.eye(len(self.features), dtype=np.float32).take(codes, axis=0)
 
-    name: str
-    values: tuple[str, str]
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        values = _check_values(self.values, f"target {self.name!r}")
-        if len(values) != 2:
-            raise InputError(f"Expected two values of target {self.name!r}, got {len(values)}: {shown(values)}.")
-        object.__setattr__(self, "values", values)
-
-
-@dataclass(frozen=True)
-class NumberTarget:
-    """A target that is a number; `scale` is its standard deviation around the line, in its own units."""
-
-    name: str
-    low: float
-    high: float
-    centre: float
-    scale: float
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        _check_numbers(self)
-
-
-Column = Number | Category
-Target = BinaryTarget | NumberTarget
+    def typical(self, power: int) -> Float[np.ndarray, " k"]:  # noqa: ARG002 - ones stay ones
+        """Return 1 / k: of k features, one is 1."""
+        return np.full(len(self.features), 1 / len(self.features))
 
 
-def shown(values: Iterable[str]) -> str:
-    """Return names in one line, for errors."""
-    return ", ".join(map(str, values)) or "nothing"
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not name or name != name.strip():
-        raise InputError(f"Expected the name of a column without blanks around it, got {name!r}.")
-
-
-def _check_numbers(part: Number | NumberTarget) -> None:
-    for field in ("low", "high", "centre", "scale"):
-        value = getattr(part, field)
-        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-            raise InputError(f"Expected {field} of column {part.name!r} to be a finite number, got {value!r}.")
-        object.__setattr__(part, field, float(value) + 0.0)  # and -0.0 becomes 0.0
-    if part.low >= part.high:
-        raise InputError(f"Expected low < high for column {part.name!r}, got {part.low} and {part.high}.")
-    if not part.low <= part.centre <= part.high:
-        bounds = f"[{part.low}, {part.high}]"
-        raise InputError(f"Expected the centre of column {part.name!r} within {bounds}, got {part.centre}.")
-    if part.scale <= 0:
-        raise InputError(f"Expected scale > 0 for column {part.name!r}, got {part.scale}.")
-    if part.high - part.low > LARGEST_RANGE * part.scale:
-        bounds = f"{part.low} and {part.high}"
-        raise InputError(
-            f"Expected at most {LARGEST_RANGE:g} scales between low and high of column {part.name!r}, {bounds}, got a "
-            f"scale of {part.scale}. Narrow the bounds: values beyond them are clipped."
-        )
-
-
-def _check_values(values: Any, where: str) -> tuple[str, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"Expected a list of values of {where}, got {values!r}.")
-    values = tuple(values)
-    seen: dict[str, str] = {}
-    for value in values:
-        if not isinstance(value, str):
-            raise InputError(f"Expected the values of {where} to be texts, got {value!r}.")
-        if not value or value != value.strip():
-            raise InputError(f"Expected values of {where} without blanks around them and not empty, got {value!r}.")
-        if plain(value) in seen:
-            raise InputError(f"Expected every value of {where} once, got {seen[plain(value)]!r} and {value!r}.")
-        seen[plain(value)] = value
-    return values
+def _missing_error(chunk: Chunk, row: int, name: str, others: str) -> InputError:
+    """Return the error for a missing value; others: what the schema could say instead."""
+    return InputError(
+        f"Expected a value in {chunk.place(row, name)}, got none. "
+        f"Fill it in, leave the row out, or set missing = {others} in the schema."
+    )

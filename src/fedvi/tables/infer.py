@@ -25,10 +25,11 @@ import numpy as np
 
 from fedvi.checks import whole
 from fedvi.errors import InputError
-from fedvi.tables.columns import OTHER, BinaryTarget, Category, Column, Number, NumberTarget, Target
+from fedvi.tables.columns import OTHER, Category, Column, Number
 from fedvi.tables.encode import Encoder, chunks
 from fedvi.tables.read import NUMBER, TEXT, Chunk, Kind, Source, TableSource, Text, open_table
 from fedvi.tables.schema import Schema
+from fedvi.tables.targets import BinaryTarget, NumberTarget, Target
 from fedvi.tables.words import MISSING, NotANumber, parse_number, place, plain
 
 NEGATIVES = ("0", "-1", "no", "false", "n", "f", "negative", "neg", "none", "absent", "control")

@@ -20,8 +20,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedvi.config import near
 from fedvi.errors import InputError
-from fedvi.tables.words import in_one_line, near
+from fedvi.tables.words import in_one_line, place
 
 Kind = Literal["number", "text"]
 NUMBER: Kind = "number"
@@ -43,22 +44,35 @@ class Text:
     codes: np.ndarray
     values: list[str]
 
+    def word(self, row: int) -> str:
+        """Return the value of a row that has one."""
+        return self.values[self.codes[row]]
+
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Rows `start`, `start + 1`, ... of a table."""
+    """Rows `start`, `start + 1`, ... of a table; `start` counts from 0.
 
+    table: its name, for errors. strict: whether to refuse a row for what it holds; if not, such values are missing.
+    """
+
+    table: str
     start: int
     rows: int
     numbers: Mapping[str, np.ndarray]
     texts: Mapping[str, Text]
+    strict: bool = True
+
+    def place(self, row: int, column: str) -> str:
+        """Return where a value stands, for errors; `row` counts from 0 in this chunk."""
+        return place(self.table, self.start + row, column)
 
     def part(self, first: int, last: int) -> Chunk:
         """Return rows `first` to `last` of the chunk."""
         rows = slice(first, last)
         numbers = {name: column[rows] for name, column in self.numbers.items()}
         texts = {name: Text(text.codes[rows], text.values) for name, text in self.texts.items()}
-        return Chunk(self.start + first, last - first, numbers, texts)
+        return Chunk(self.table, self.start + first, last - first, numbers, texts, self.strict)
 
 
 class TableSource(ABC):

@@ -1,10 +1,7 @@
 """What a column means: the schema that all sites of a federation share.
 
-A schema says how a row of a table becomes a row of the design matrix, the same at every site:
-
-    number      (clip(value, low, high) - centre) / scale       one feature; 0, the centre, if missing
-    category    one 0/1 feature per value                       and one for "other", if something may fall there
-    target      -1 or +1 for two values, or a number as above
+A schema says how a row of a table becomes a row of the design matrix, the same at every site: its columns become
+features (`fedvi.tables.columns`), its target y (`fedvi.tables.targets`).
 
 Every value in it must be public: bounds, scales and categories that were read from rows tell about these rows. Sites
 agree on a schema by its `digest`, which depends on everything that changes the encoding and on nothing else.
@@ -20,19 +17,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from fedvi.checks import LARGEST_FEATURE_BOUND
+from fedvi.config import check_keys, near, unknown
 from fedvi.errors import InputError
 from fedvi.files import digest
-from fedvi.tables.columns import BinaryTarget, Category, Column, Number, NumberTarget, Target, shown
-from fedvi.tables.words import near, plain
+from fedvi.tables.columns import Column
+from fedvi.tables.parts import Part, Scaled
+from fedvi.tables.targets import Target
+from fedvi.tables.words import plain
 
 FORMAT = 1
 INTERCEPT = "(intercept)"
-INDICATOR_SQUARE = 0.1
 HEADER = """\
 # Feature schema: how every site turns its table into the same features. Shared by all sites, and not secret.
 # Every value here must be public knowledge, or come from public or sample data: bounds, scales and
@@ -44,6 +44,7 @@ HEADER = """\
 class Schema:
     """Columns in the order of their features, the target, and whether the first feature is a constant 1.
 
+    >>> from fedvi.tables import BinaryTarget, Category, Number
     >>> columns = (Number("age", 0, 120, 50, 20, missing="indicator"), Category("sex", ("F", "M")))
     >>> Schema(columns, BinaryTarget("died", ("no", "yes"))).features
     ('(intercept)', 'age', 'age is missing', 'sex=F', 'sex=M', 'sex=other')
@@ -56,10 +57,10 @@ class Schema:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
         for column in self.columns:
-            if not isinstance(column, Number | Category):
-                raise InputError(f"Expected columns to be Number or Category, got {column!r}.")
-        if not isinstance(self.target, BinaryTarget | NumberTarget):
-            raise InputError(f"Expected the target to be a BinaryTarget or a NumberTarget, got {self.target!r}.")
+            if not isinstance(column, Column):
+                raise InputError(f"Expected columns to be {_classes(Column.kinds)}, got {column!r}.")
+        if not isinstance(self.target, Target):
+            raise InputError(f"Expected the target to be {_classes(Target.kinds)}, got {self.target!r}.")
         if not isinstance(self.intercept, bool):
             raise InputError(f"Expected intercept to be true or false, got {self.intercept!r}.")
         if not self.columns:
@@ -81,33 +82,42 @@ class Schema:
         """How many features there are."""
         return len(self.features)
 
-    @cached_property
-    def typical_squares(self) -> np.ndarray:
-        """For every feature the typical squared value of x, a public constant.
+    def typical(self, power: int) -> np.ndarray:
+        """Return the typical power, 2 or 4, of every feature of x: public constants.
 
-        1 for the intercept and for numbers, whose scale is their standard deviation; for a category, of whose k
-        features one is 1, it is 1 / k; 0.1 for indicators of missing values.
+        1 for the intercept; moments of a standard normal for numbers, whose scale is their standard deviation; 1 / k
+        for a category, of whose k features one is 1; 0.1 for indicators of missing values.
         """
-        squares = [1.0] if self.intercept else []
-        for column in self.columns:
-            if isinstance(column, Category):
-                squares += [1 / len(column.features)] * len(column.features)
-            else:
-                squares += [1.0, INDICATOR_SQUARE][: len(column.features)]
-        return np.array(squares)
+        first = [np.ones(1)] if self.intercept else []
+        return np.concatenate([*first, *(column.typical(power) for column in self.columns)])
 
-    @cached_property
+    @property
     def feature_bound(self) -> float:
         """The largest that an entry of x can be, whatever its sign, rounded up to a power of two: a public constant."""
-        numbers = [column for column in self.columns if isinstance(column, Number)]
-        ends = [abs(end - number.centre) / number.scale for number in numbers for end in (number.low, number.high)]
-        return min(2.0 ** math.ceil(math.log2(max([1.0, *ends]))), LARGEST_FEATURE_BOUND)
+        largest = max(1.0, *(column.bound for column in self.columns))
+        return min(2.0 ** math.ceil(math.log2(largest)), LARGEST_FEATURE_BOUND)
 
     @property
     def questions(self) -> list[str]:
         """The columns whose values could make a site refuse: a noiseless answer about rows, to who wrote the schema."""
-        told = {"error"}
-        return [column.name for column in self.columns if {column.missing, getattr(column, "unknown", "")} & told]
+        return [column.name for column in self.columns if column.refuses]
+
+    def in_units(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return the coefficients of a linear predictor, in units of the columns and of the target; and its intercept.
+
+        >>> from fedvi.tables import BinaryTarget, Number
+        >>> schema = Schema((Number("age", 0, 120, 50, 20),), BinaryTarget("died", ("no", "yes")))
+        >>> schema.in_units(np.array([1.0, 2.0]))
+        (array([0.1]), -4.0)
+        """
+        at = int(self.intercept)
+        intercept, found = float(np.sum(weights[:at])), []
+        for column in self.columns:
+            slopes, shift = column.in_units(weights[at : at + len(column.features)])
+            at += len(column.features)
+            intercept += shift
+            found.append(slopes)
+        return self.target.in_units(np.concatenate(found), intercept)
 
     @cached_property
     def digest(self) -> str:
@@ -117,15 +127,16 @@ class Schema:
     def with_scales(self, scales: Mapping[str, tuple[float, float]]) -> Schema:
         """Return the same schema with other centres and scales of some numbers, the target included.
 
+        >>> from fedvi.tables import BinaryTarget, Number
         >>> schema = Schema((Number("age", 0, 120, 50, 20),), BinaryTarget("died", ("no", "yes")))
         >>> schema.with_scales({"age": (40.0, 12.5)}).columns[0]
         Number(name='age', low=0.0, high=120.0, centre=40.0, scale=12.5, missing='centre')
         """
-        numbers = [part.name for part in (*self.columns, self.target) if isinstance(part, Number | NumberTarget)]
+        numbers = [part.name for part in (*self.columns, self.target) if isinstance(part, Scaled)]
         for name in scales:
             if name not in numbers:
                 raise InputError(
-                    f"Expected the name of a number for a new scale, one of {shown(numbers)}; got {name!r}."
+                    f"Expected the name of a number for a new scale, one of {', '.join(numbers)}; got {name!r}."
                     f"{near(name, numbers)}"
                 )
 
@@ -162,18 +173,9 @@ class Schema:
     def to_toml(self) -> str:
         """Return the schema as TOML, with comments."""
         content = self._content()
-        tables = [("target", content["target"]), *(("columns", column) for column in content["columns"])]
         text = f"{HEADER}format = {FORMAT}\nintercept = {str(self.intercept).lower()}\n"
-        for name, table in tables:
-            text += f"\n[{name}]\n" if name == "target" else f"\n[[{name}]]\n"
-            for key, value in table.items():
-                text += f"{key} = {_toml(value)}"
-                if name == "target" and key == "values":
-                    text += "  # the second one is the one whose probability is predicted"
-                if name == "target" and key == "scale":
-                    text += "  # the standard deviation of the target around the line"
-                text += "\n"
-        return text
+        text += "\n[target]\n" + _lines(content["target"], self.target.comments)
+        return text + "".join("\n[[columns]]\n" + _lines(column) for column in content["columns"])
 
     @classmethod
     def from_toml(cls, text: str, where: str = "the schema") -> Schema:
@@ -188,54 +190,53 @@ class Schema:
             raise InputError(f"{where}: {error}") from None
 
     def _content(self) -> dict[str, Any]:
-        def table(part: Any) -> dict[str, Any]:
-            name, *others = ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part))
-            kind = "number" if isinstance(part, Number | NumberTarget) else "category"
-            return dict([name, ("kind", kind), *others])
-
-        columns = [table(column) for column in self.columns]
-        return {"format": FORMAT, "intercept": self.intercept, "target": table(self.target), "columns": columns}
+        columns = [_table(column) for column in self.columns]
+        return {"format": FORMAT, "intercept": self.intercept, "target": _table(self.target), "columns": columns}
 
 
-# From a file.
+# From a file, and to it.
 
 
 def _from_content(content: dict[str, Any]) -> Schema:
-    _check_keys(content, {"format", "target", "columns"}, {"format", "intercept", "target", "columns"}, "")
+    check_keys(content, ("format", "intercept", "target", "columns"))
+    _check_given(content, ("format", "target", "columns"), "the schema")
     if type(content["format"]) is not int or content["format"] != FORMAT:
         raise InputError(f"Expected format = {FORMAT}, got {content['format']!r}: made by another version of fedvi?")
     columns = content["columns"]
     if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
         raise InputError("Expected columns to be tables, each with the line [[columns]] above it.")
-    target = _part(content["target"], "target", {"number": NumberTarget, "category": BinaryTarget})
-    kinds = {"number": Number, "category": Category}
-    parts = tuple(_part(column, f"columns[{number}]", kinds) for number, column in enumerate(columns, 1))
+    target = _part(content["target"], "target", Target.kinds)
+    parts = tuple(_part(column, f"columns[{number}]", Column.kinds) for number, column in enumerate(columns, 1))
     return Schema(parts, target, content.get("intercept", True))
 
 
-def _part(table: Any, path: str, kinds: Mapping[str, type]) -> Any:
+def _part(table: Any, path: str, kinds: Mapping[str, type[Any]]) -> Any:
     """Return the column or target that a table describes."""
     if not isinstance(table, dict):
         raise InputError(f"Expected {path} to be a table, got {table!r}.")
     if isinstance(table.get("name"), str):
         path = f"{path} ({table['name']})"
     if "kind" not in table:
-        raise InputError(f"Expected key kind in {path}, one of {shown(kinds)}; got {shown(table)}.")
-    kind = table["kind"]
-    if kind not in tuple(kinds):
-        raise InputError(
-            f"Unknown value {kind!r} of kind in {path}; allowed: {', '.join(kinds)}.{near(str(kind), kinds)}"
-        )
-    fields: Any = dataclasses.fields(kinds[kind])
-    needed = {field.name for field in fields if field.default is dataclasses.MISSING}
-    _check_keys(table, {"kind", *needed}, {"kind", *(field.name for field in fields)}, path)
+        raise InputError(f"Expected key kind in {path}, one of {', '.join(kinds)}; got {', '.join(table)}.")
+    made = kinds.get(table["kind"]) if isinstance(table["kind"], str) else None
+    if made is None:
+        raise unknown(f"{path}.kind", table["kind"], kinds)
+    fields: Any = dataclasses.fields(made)
+    check_keys(table, ("kind", *(field.name for field in fields)), path)
+    _check_given(table, [field.name for field in fields if field.default is dataclasses.MISSING], path)
     arguments = {key: value for key, value in table.items() if key != "kind"}
     if isinstance(arguments.get("values"), list):
         arguments["values"] = tuple(map(_as_text, arguments["values"]))
     try:
-        return kinds[kind](**arguments)
+        return made(**arguments)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _table(part: Part) -> dict[str, Any]:
+    fields: Any = dataclasses.fields(part)  # type: ignore[arg-type]
+    name, *others = ((field.name, getattr(part, field.name)) for field in fields)
+    return dict([name, ("kind", part.kind), *others])
 
 
 def _as_text(value: Any) -> Any:
@@ -243,13 +244,14 @@ def _as_text(value: Any) -> Any:
     return plain(str(value)) if isinstance(value, bool | int | float) else value
 
 
-def _check_keys(table: Mapping[str, Any], needed: set[str], allowed: set[str], path: str) -> None:
-    inside = f" in {path}" if path else ""
-    for key in table:
-        if key not in allowed:
-            raise InputError(f"Unknown key {key}{inside}; allowed: {', '.join(sorted(allowed))}.{near(key, allowed)}")
-    for key in sorted(needed - set(table)):
-        raise InputError(f"Expected key {key}{inside}, got {shown(table)}.")
+def _classes(kinds: Mapping[str, type[Any]]) -> str:
+    return " or ".join(made.__name__ for made in kinds.values())
+
+
+def _check_given(table: Mapping[str, Any], needed: Iterable[str], path: str) -> None:
+    for key in needed:
+        if key not in table:
+            raise InputError(f"Expected key {key} in {path}, got {', '.join(table) or 'nothing'}.")
 
 
 def _check_once(names: Iterable[str], what: str) -> None:
@@ -258,6 +260,12 @@ def _check_once(names: Iterable[str], what: str) -> None:
         if name in seen:
             raise InputError(f"Expected every {what} once, got {name!r} twice. Rename one.")
         seen.add(name)
+
+
+def _lines(table: Mapping[str, Any], comments: Mapping[str, str] = MappingProxyType({})) -> str:
+    return "".join(
+        f"{key} = {_toml(value)}{f'  # {comments[key]}' if key in comments else ''}\n" for key, value in table.items()
+    )
 
 
 def _toml(value: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fedvi.privacy.ledger.overlap import Sketch, number_hashes, text_hashes
-from fedvi.tables.columns import Number, NumberTarget
 from fedvi.tables.read import NUMBER, TEXT, Kind, Source, open_table
 from fedvi.tables.schema import Schema
 from fedvi.tables.words import NotANumber
@@ -14,8 +13,8 @@ from fedvi.tables.words import NotANumber
 def sketch_of(schema: Schema, source: Source, key: bytes, *, encoding: str = "utf-8") -> Sketch:
     """Return the sketch of a table. schema: which columns are numbers; others are looked at as text, value by value."""
     reader = open_table(source, encoding=encoding)
-    numbers = {part.name for part in (*schema.columns, schema.target) if isinstance(part, Number | NumberTarget)}
-    wanted: dict[str, Kind] = {name: NUMBER if name in numbers else TEXT for name in reader.columns}
+    kinds = {name: kind for part in (*schema.columns, schema.target) for name, kind in part.reads.items()}
+    wanted: dict[str, Kind] = {name: kinds.get(name, TEXT) for name in reader.columns}
     while True:
         try:
             return Sketch.of(

@@ -6,10 +6,9 @@ Rows are counted from 1 in errors, the header not counted.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from fedvi.errors import InputError
 
@@ -32,17 +31,6 @@ class NotANumber(InputError):
         self.column = column
 
 
-def near(name: str, allowed: Iterable[str]) -> str:
-    """Return ` Did you mean 'age'?`, or nothing if no name is near.
-
-    >>> near("Agee", ["age", "sex"])
-    " Did you mean 'age'?"
-    """
-    by_lower = {other.lower(): other for other in allowed}
-    found = difflib.get_close_matches(name.lower().strip(), by_lower, 1)
-    return f" Did you mean {by_lower[found[0]]!r}?" if found else ""
-
-
 def place(name: str, row: int, column: str) -> str:
     """Return where a value stands, for errors; `row` counts from 0."""
     return f"row {row + 1} of column {column!r} of {name}"
@@ -60,6 +48,14 @@ def parse_number(text: str) -> float:
     if "_" in text:  # which Python allows, and nobody else
         raise ValueError(text)
     return float(text)
+
+
+def number_or_nan(text: str) -> float:
+    """Return the number that a text holds, or NaN."""
+    try:
+        return parse_number(text)
+    except ValueError:
+        return math.nan
 
 
 def plain(text: str) -> str:

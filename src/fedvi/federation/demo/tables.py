@@ -9,9 +9,10 @@ import numpy as np
 from fedvi.datasets.adult import load_adult, paper_split
 from fedvi.datasets.partitions import DirichletLabels
 from fedvi.federation.description import Description
-from fedvi.tables.columns import BinaryTarget, Number
+from fedvi.tables.columns import Number
 from fedvi.tables.infer import infer_schema
 from fedvi.tables.schema import Schema
+from fedvi.tables.targets import BinaryTarget
 
 SITES = ("east", "north", "south", "west")
 TEST = "test.csv"

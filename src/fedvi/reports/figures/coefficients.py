@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from fedvi.errors import InputError
 from fedvi.fitting.fitted import Coefficient, Fitted
-from fedvi.tables.columns import BinaryTarget
 from fedvi.web.style import RC
 
 SURE, UNSURE = "#0072B2", "#9A9A9A"
@@ -22,7 +21,6 @@ def draw_coefficients(fitted: Fitted, coefficients: Sequence[Coefficient], level
     """Write the figure, PNG, SVG or PDF by the file's name; intervals that hold zero are grey."""
     if path.suffix.lower() not in KINDS:
         raise InputError(f"Expected a figure named {', '.join(f'*{kind}' for kind in KINDS)}, got {path}.")
-    target = fitted.schema.target
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(7.5, 1.2 + 0.28 * len(coefficients)), layout="constrained")
         panel = figure.subplots()
@@ -34,10 +32,7 @@ def draw_coefficients(fitted: Fitted, coefficients: Sequence[Coefficient], level
         panel.set_yticks(range(len(coefficients)), [each.feature for each in reversed(coefficients)])
         panel.set_ylim(-0.7, len(coefficients) - 0.3)
         panel.grid(axis="y", visible=False)
-        if isinstance(target, BinaryTarget):
-            panel.set_xlabel(f"log odds of {target.name} = {target.values[1]}, per scale of the feature")
-        else:
-            panel.set_xlabel(f"{target.name} in units of {target.scale:g}, per scale of the feature")
+        panel.set_xlabel(f"{fitted.schema.target.unit}, per scale of the feature")
         panel.set_title(f"Coefficients with {level:.0%} credible intervals; grey: holds zero")
         try:
             figure.savefig(path, dpi=150)

@@ -79,10 +79,12 @@ def init(
 
     Example: fedvi federation init federation.toml --out coordinator
     """
+    from fedvi.config import search
     from fedvi.federation.description import Description
     from fedvi.federation.invitation import make_federation
 
-    project = Description.load(config)
+    search(config.parent)
+    project = Description.load(config, kinds=None)  # one's own file
     folder = out or Path(project.name)
     make_federation(project, folder)
     typer.echo(f"Made {folder}. Every site gets its own kit, by a way that nobody else reads, for it holds a key:")

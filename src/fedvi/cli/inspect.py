@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedvi.cli.options import AsJson, Level, ModelFile
+from fedvi.cli.options import AsJson, Kinds, Level, ModelFile
 
 if TYPE_CHECKING:
     from fedvi.fitting.fitted import Coefficient, Fitted
@@ -32,6 +32,7 @@ def inspect(
     arviz: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write draws for ArviZ as netCDF. Needs fedvi\\[arviz].")
     ] = None,
+    kinds: Kinds = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a posterior's coefficients with credible intervals, its sites and its privacy.
@@ -43,7 +44,7 @@ def inspect(
     from fedvi.fitting.fitted import Fitted
     from fedvi.fitting.posterior_file import read_header
 
-    fitted = Fitted.load(model)
+    fitted = Fitted.load(model, kinds or ())
     coefficients = sorted(fitted.coefficients(level), key=lambda each: -abs(each.mean) / each.std)
     written = []
     if not no_figure:

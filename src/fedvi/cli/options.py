@@ -22,6 +22,10 @@ SiteColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Take a r
 Encoding = Annotated[str, typer.Option(metavar="NAME", help="Set the encoding of text files, such as latin-1.")]
 Level = Annotated[float, typer.Option(metavar="P", help="Set the probability of credible intervals.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option("--kind", metavar="MODULE:CLASS", help="Let the file name this class of yours; its code is run."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

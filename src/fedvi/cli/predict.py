@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from fedvi.cli.options import Encoding, Force, Level, ModelFile, Table, require_new
+from fedvi.cli.options import Encoding, Force, Kinds, Level, ModelFile, Table, require_new
 from fedvi.files import replacing
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def predict(
         str | None, typer.Option("--id", metavar="COLUMN", help="Copy this column, to identify rows.")
     ] = None,
     encoding: Encoding = "utf-8",
+    kinds: Kinds = None,
     force: Force = False,
 ) -> None:
     """Predict the target of every row of a table, with credible intervals, as CSV.
@@ -43,7 +44,7 @@ def predict(
 
     if out is not None:
         require_new(out, force)
-    fitted = Fitted.load(model)
+    fitted = Fitted.load(model, kinds or ())
     chunks = fitted.predict_chunks(table, level=level, id_column=id_column, encoding=encoding)
     if out is None:
         try:

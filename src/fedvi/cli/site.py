@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import time
@@ -45,6 +46,10 @@ def join(
     accept: Annotated[
         list[str] | None, typer.Option(help="What you accept in so many words about the ledger, if it asks.")
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="TOML", help="What this site allows. Default: policy.toml beside the ledger, if any."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Promise without being asked.")] = False,
     background: Annotated[bool, typer.Option("--background", help="Return once it works.")] = False,
 ) -> None:
@@ -62,6 +67,8 @@ def join(
 
     folder = unpack_kit(kit).resolve()
     settings = _settings(folder, data, eps, ledger, delta, public_rows, encoding, tuple(accept or ()))
+    if policy is not None:
+        settings = dataclasses.replace(settings, policy=policy.resolve())
     with only_one(folder / FOLDER / PID, f"The site of {folder}"):
         encoded = settings.read()
         _show_promise(settings, encoded)
@@ -189,8 +196,7 @@ def _settings(
     from fedvi.federation.settings import SiteSettings
 
     if data is None and eps is None and ledger is None:
-        settings = SiteSettings.load(folder)
-        return settings.accepting(accept)
+        return SiteSettings.load(folder).accepting(accept)
     if data is None or eps is None or ledger is None:
         given = {"--data": data, "--eps": eps, "--ledger": ledger}
         missing = ", ".join(name for name, value in given.items() if value is None)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import tomllib
 from pathlib import Path
 
 from fedvi.checks import in_range
+from fedvi.config import fill, read_toml
 from fedvi.errors import InputError, LedgerInUse
 from fedvi.federation.description import Description
+from fedvi.federation.policy import FILE as POLICY
+from fedvi.federation.policy import Policy
 from fedvi.federation.site import Site
 from fedvi.files import write
 from fedvi.privacy.budget import Budget
@@ -31,6 +33,8 @@ class SiteSettings:
     folder: of the kit. data, ledger: absolute paths. delta: None for the rule by number of rows.
     public_rows: that the site declares; None for two digits of the true number, rounded down.
     accept: the ledger's warnings that they confirmed; see `Ledger.open`.
+    policy: path of the site's policy; None for `policy.toml` beside the ledger, if there is one. Not in the kit: that
+        comes from the coordinator.
     """
 
     folder: Path
@@ -41,6 +45,7 @@ class SiteSettings:
     public_rows: int | None = None
     encoding: str = "utf-8"
     accept: tuple[str, ...] = ()
+    policy: Path | None = None
 
     def __post_init__(self) -> None:
         in_range("eps", self.epsilon, 1e-6, 1e6)
@@ -52,8 +57,12 @@ class SiteSettings:
 
     @property
     def project(self) -> Description:
-        """The federation, as the kit has it."""
-        return Description.load(self.folder / FOLDER)
+        """The federation, as the kit has it; refused if it asks for what the site's policy does not allow."""
+        path = (self.policy or self.ledger.parent / POLICY).resolve()
+        if path.exists() and path.is_relative_to(self.folder.resolve()):
+            raise InputError(f"Expected the site's policy outside of its kit, which the coordinator made, got {path}.")
+        policy = Policy.load(path) if self.policy is not None or path.exists() else Policy()
+        return Description.load(self.folder / FOLDER, policy.kinds)
 
     @property
     def budget(self) -> Budget:
@@ -64,14 +73,12 @@ class SiteSettings:
     def load(cls, folder: Path) -> SiteSettings:
         """Return the settings of a site that has joined with the kit in this folder."""
         path = folder / FOLDER / FILE
+        if not path.exists():
+            raise InputError(f"Nobody has joined with the kit {folder} yet. Use fedvi site join.")
         try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
-            content |= {"data": Path(content["data"]), "ledger": Path(content["ledger"])}
-            return cls(folder=folder, **{**content, "accept": tuple(content.get("accept", ()))})
-        except FileNotFoundError:
-            raise InputError(f"Nobody has joined with the kit {folder} yet. Use fedvi site join.") from None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
-            raise InputError(f"Cannot use {path}: {error}. Join again with fedvi site join.") from None
+            return fill(cls, read_toml(path, "the settings of a site"), folder=folder)
+        except InputError as error:
+            raise InputError(f"Cannot use {path}: {error} Join again with fedvi site join.") from None
 
     def accepting(self, words: tuple[str, ...]) -> SiteSettings:
         """Return the settings with other words accepted."""
@@ -81,10 +88,10 @@ class SiteSettings:
         """Write the file, for the site's eyes only."""
         import tomli_w
 
-        content = {
+        values = {
             key: value for key, value in dataclasses.asdict(self).items() if key != "folder" and value is not None
         }
-        content |= {"data": str(self.data), "ledger": str(self.ledger), "accept": list(self.accept)}
+        content = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
         write(self.folder / FOLDER / FILE, tomli_w.dumps(content), private=True)
 
     def read(self) -> Encoded:

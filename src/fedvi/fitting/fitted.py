@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -180,11 +180,14 @@ class Fitted:
         save(self, path)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Fitted:
-        """Read a posterior file, or raise `InputError`."""
+    def load(cls, path: str | PathLike[str], kinds: Collection[str] = ()) -> Fitted:
+        """Read a posterior file, or raise `InputError`.
+
+        kinds: own models and families that the file may name, such as "student_t:StudentT"; others import nothing.
+        """
         from fedvi.fitting.posterior_file import load
 
-        return load(path)
+        return load(path, kinds)
 
     def to_arviz(self, draws: int = 1000, chains: int = 4, seed: int = 0) -> arviz.InferenceData:
         """Return draws from the posterior for ArviZ, which must be installed: `pip install 'fedvi[arviz]'`."""

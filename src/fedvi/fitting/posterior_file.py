@@ -5,8 +5,8 @@
     arrays    prior.*, posterior.*, factors.* (the factors of all sites, stacked)
 
 Any safetensors reader opens it. What is read is checked: the schema against its hash, shapes against the schema, and
-the posterior against the product of prior and factors. A file is written to a temporary name and renamed, so that a
-crash leaves the old file or the new one.
+the posterior against the product of prior and factors. Models and families are named by kind (`fedvi.config`): of those
+that are not fedvi's own only what the reader allows is imported.
 """
 
 from __future__ import annotations
@@ -22,24 +22,19 @@ from typing import Any
 import numpy as np
 
 from fedvi.compiling import jax, jnp
+from fedvi.config import Allow, build, find, kind_of, plain, search
 from fedvi.errors import InputError
-from fedvi.families.full import FullGaussian
-from fedvi.families.mean_field import Gaussian
-from fedvi.families.noisy import NoisyGaussian
 from fedvi.files import write
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
-from fedvi.models.base import Model
-from fedvi.models.linear import LinearRegression
-from fedvi.models.logistic import LogisticRegression
 from fedvi.tables.schema import Schema
 
-FORMAT = 2
-READABLE = (1, FORMAT)
+FORMAT = 3
+READABLE = (1, 2, FORMAT)
 KEY = "fedvi"
 LARGEST = 1 << 30
 """Bytes; a larger file is no posterior of ours."""
 
-FAMILIES: dict[str, Any] = {"Gaussian": Gaussian, "FullGaussian": FullGaussian, "NoisyGaussian": NoisyGaussian}
+PARTS = ("prior", "posterior", "factors")
 
 
 def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
@@ -48,8 +43,8 @@ def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
 
     header = {
         "format": FORMAT,
-        "model": _model_to_json(fitted.model),
-        "families": {name: type(getattr(fitted, name)).__name__ for name in ("prior", "posterior", "factors")},
+        "model": plain(fitted.model),
+        "families": {name: kind_of(type(getattr(fitted, name))) for name in PARTS},
         "schema": fitted.schema.to_toml(),
         "schema_hash": fitted.schema.digest,
         "features": fitted.schema.features,
@@ -61,14 +56,20 @@ def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
     }
     arrays = {
         f"{name}.{field.name}": np.ascontiguousarray(getattr(getattr(fitted, name), field.name))
-        for name in ("prior", "posterior", "factors")
+        for name in PARTS
         for field in dataclasses.fields(getattr(fitted, name))
     }
     write(path, to_bytes(arrays, {KEY: json.dumps(header)}))
 
 
-def load(path: str | os.PathLike[str]) -> Fitted:
-    """Read a posterior file, or raise `InputError` if it is none, is damaged or does not agree with itself."""
+def load(path: str | os.PathLike[str], kinds: Allow = ()) -> Fitted:
+    """Read a posterior file, or raise `InputError` if it is none, is damaged or does not agree with itself.
+
+    kinds: of models and families, beyond fedvi's own, that may be built: as "module:Class", installed or in the current
+    directory. Whoever wrote the file chose the name; building runs the code that it names.
+    """
+    if kinds:
+        search(Path())
     header, arrays = _read(Path(path))
     try:
         if header["format"] not in READABLE:
@@ -76,10 +77,10 @@ def load(path: str | os.PathLike[str]) -> Fitted:
         schema = Schema.from_toml(header["schema"], "the schema in it")
         if schema.digest != header["schema_hash"]:
             raise InputError("its schema does not have the hash that it says")
-        parts = {name: _part(name, kind, arrays) for name, kind in header["families"].items()}
+        parts = {name: _part(name, header["families"][name], arrays, kinds) for name in PARTS}
         fitted = Fitted(
             schema=schema,
-            model=_model_from_json(header["model"]),
+            model=build(header["model"], "model", allow=kinds),
             prior=parts["prior"],
             factors=parts["factors"],
             posterior=parts["posterior"],
@@ -119,8 +120,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise InputError(f"{os.fspath(path)!r} is not a fedvi posterior, or it is damaged.") from None
 
 
-def _part(name: str, kind: str, arrays: dict[str, np.ndarray]) -> Any:
-    family = FAMILIES[kind]
+def _part(name: str, kind: str, arrays: dict[str, np.ndarray], kinds: Allow) -> Any:
+    family = find(kind, "family", f"families.{name}", kinds)
     return family(*(jnp.asarray(arrays[f"{name}.{field.name}"]) for field in dataclasses.fields(family)))
 
 
@@ -140,24 +141,6 @@ def _check(fitted: Fitted) -> None:
         np.allclose(one, other, rtol=1e-4, atol=1e-4 * (1 + float(np.max(np.abs(other))))) for one, other in pairs
     ):
         raise InputError("its posterior is not the product of its prior and factors")
-
-
-def _model_to_json(model: Model) -> dict[str, Any]:
-    match model:
-        case LogisticRegression():
-            return {"kind": "LogisticRegression", "predictive_link": model.predictive_link}
-        case LinearRegression():
-            return {"kind": "LinearRegression", "noise_variance": float(model.noise_variance)}
-    raise InputError(
-        f"Expected LogisticRegression or LinearRegression for a posterior file, got {type(model).__name__}."
-    )
-
-
-def _model_from_json(values: dict[str, Any]) -> Model:
-    kinds: dict[str, Any] = {"LogisticRegression": LogisticRegression, "LinearRegression": LinearRegression}
-    arguments = dict(values)
-    model: Model = kinds[arguments.pop("kind")](**arguments)
-    return model
 
 
 def _versions() -> dict[str, str]:

@@ -56,7 +56,8 @@ RESOURCES: dict[str, Any] = {
 
 def site_of(kit: Path) -> tuple[Description, str]:
     """Return federation and site of a kit."""
-    project, site = Description.load(kit / SITE_FOLDER), common_name(kit / STARTUP_FOLDER / CERTIFICATE)
+    project = Description.load(kit / SITE_FOLDER, kinds=None)  # nothing is built of it: only names are read
+    site = common_name(kit / STARTUP_FOLDER / CERTIFICATE)
     if site not in project.sites:
         raise InputError(f"Expected a kit for one of {', '.join(project.sites)}, got one for {site!r}: {kit}.")
     return project, site

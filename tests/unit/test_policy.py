@@ -1,0 +1,143 @@
+"""A site builds what its own policy allows: names in a kit or a file of others import nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fedvi import Fitted, fit
+from fedvi.errors import InputError
+from fedvi.federation.description import Description
+from fedvi.federation.settings import FOLDER, SiteSettings
+from fedvi.inference import spec
+from small_federation import SCHEMA, project, rows_of
+
+OWN_MODEL = """
+from pathlib import Path
+from fedvi.models import LogisticRegression
+from fedvi.pytree import pytree, static
+
+Path(__file__).with_name("imported").touch()
+
+@pytree
+class Tempered(LogisticRegression):
+    power: float = static(default=0.5)
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A kit that names a model of its own, and the site's own folder with the file of that model."""
+
+    kit: Path
+    own: Path
+    kind: str
+    federation: Description
+
+    def imported(self) -> bool:
+        return (self.own / "imported").exists()
+
+    def settings(self, policy: Path | None = None) -> SiteSettings:
+        return SiteSettings(self.kit, self.own / "rows.csv", self.own / "site.ledger", 1.0, policy=policy)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    module = f"own_{tmp_path.name.replace('-', '_')}"
+    kit, own, kind = tmp_path / "kit", tmp_path / "own", f"{module}:Tempered"
+    own.mkdir()
+    (own / f"{module}.py").write_text(OWN_MODEL)
+    named = project(model={"kind": kind, "power": 0.25})
+    named.save(kit / FOLDER)
+    return Place(kit, own, kind, named)
+
+
+@pytest.mark.parametrize("content", [None, "", "kinds = []", 'kinds = ["other:Tempered"]'])
+def test_a_kit_that_names_a_foreign_model_imports_nothing(place: Place, content: str | None) -> None:
+    if content is not None:
+        (place.own / "policy.toml").write_text(content)
+    sys.path.append(str(place.own))  # it could be imported
+    with pytest.raises(InputError, match=r"Refused model\.kind = .*policy file"):
+        _ = place.settings().project
+    assert not place.imported()
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_policy_allows_it_and_the_site_agrees_with_the_coordinator(place: Place, given: bool) -> None:
+    path = place.own / ("rules.toml" if given else "policy.toml")
+    path.write_text(f'kinds = ["{place.kind}"]')
+    found = place.settings(path if given else None).project
+    assert not place.imported()  # not even then, before it is needed
+    assert found.spec.plain["model"]["power"] == 0.25
+    assert found.digest == place.federation.digest
+    assert found.digest != project().digest
+
+
+def test_a_policy_that_came_with_the_kit_is_refused(place: Place) -> None:
+    (place.kit / "policy.toml").write_text(f'kinds = ["{place.kind}"]')
+    with pytest.raises(InputError, match="outside of its kit"):
+        _ = place.settings(place.kit / "policy.toml").project
+    inside = dataclasses.replace(place.settings(), ledger=place.kit / "site.ledger")
+    with pytest.raises(InputError, match="outside of its kit"):
+        _ = inside.project
+    assert not place.imported()
+
+
+@pytest.mark.parametrize("content", ["kinds = 3", "kinds = ['os']", "kind = ['a:B']", "kinds = [3]", "kinds ="])
+def test_policies_with_mistakes_are_refused(place: Place, content: str) -> None:
+    (place.own / "policy.toml").write_text(content)
+    with pytest.raises(InputError, match=r"policy\.toml"):
+        _ = place.settings().project
+
+
+def test_settings_of_a_site_come_back(place: Place) -> None:
+    for settings in (place.settings(), dataclasses.replace(place.settings(place.own / "p.toml"), accept=("moved",))):
+        settings.save()
+        assert SiteSettings.load(place.kit) == settings
+    (place.kit / FOLDER / "site.toml").write_text("data = 'a'\nledger = 'b'\nepsilom = 1.0")
+    with pytest.raises(InputError, match=r"Unknown key epsilom.*'epsilon'.*Join again"):
+        SiteSettings.load(place.kit)
+
+
+def test_versions_with_other_defaults_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is hashed is resolved: the same file, read by a fedvi with other defaults, has another digest."""
+    here = project().digest
+    assert project().digest == here
+    monkeypatch.setattr(spec, "SHARE", 0.2)
+    assert project().digest != here
+
+
+def test_federations_of_other_formats_are_refused(tmp_path: Path) -> None:
+    project().save(tmp_path)
+    text = (tmp_path / "federation.toml").read_text()
+    for other in ("", "format = 1\n", "format = 3\n"):
+        (tmp_path / "federation.toml").write_text(text.replace("format = 2\n", other))
+        with pytest.raises(InputError, match="made by another version of fedvi"):
+            Description.load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Fitted:
+    x, y = rows_of(0)
+    table = pa.table({"a": x[:, 1], "b": x[:, 2], "y": np.where(y > 0, "yes", "no"), "site": ["north"] * len(y)})
+    return fit(SCHEMA, table, site_column="site", updates=2)
+
+
+def test_posterior_files_import_only_what_their_reader_allows(place: Place, tmp_path: Path, fitted: Fitted) -> None:
+    sys.path.append(str(place.own))
+    model = place.federation.spec.model
+    dataclasses.replace(fitted, model=model).save(tmp_path / "own.fedvi")
+    sys.modules.pop(place.kind.split(":")[0])
+    (place.own / "imported").unlink()
+    with pytest.raises(InputError, match=r"Refused model\.kind"):
+        Fitted.load(tmp_path / "own.fedvi")
+    assert not place.imported()
+    again = Fitted.load(tmp_path / "own.fedvi", kinds=[place.kind])
+    assert place.imported()
+    assert repr(again.model) == repr(model)

@@ -25,7 +25,7 @@ ALGORITHM = PVI(GradientSteps(2, 0.1, FullBatchGaussian(150.0, 1.0)))
 def warm_up(client: PrivateClient, prior: Gaussian) -> None:
     """Compile an update, without noise of real use and without releasing anything."""
     draws = draw(ALGORITHM, client._model, client._public, 30, 30, Seeded(0, UPDATE))
-    checked_update(ALGORITHM, client._model, client._public, prior, client.state, client._rows.site, draws)
+    checked_update(ALGORITHM, client._model, client._public, prior, client.state, client._rows.rows, draws)
 
 
 def work(ledger: str, seed: str) -> None:

@@ -27,7 +27,7 @@ from fedvi.federation.site import Site
 from fedvi.federation.wire import Answer, Request
 from fedvi.inference import GradientSteps
 from fedvi.numerics import widen
-from fedvi.privacy import Budget, ClientLevel, FullBatch, mechanism
+from fedvi.privacy import Budget, ClientLevel, FullBatch, lattice
 from fedvi.privacy.lattice import Lattice
 from fedvi.privacy.ledger.ledger import read
 from fedvi.privacy.randomness import Seeded, System
@@ -102,7 +102,7 @@ def slope_sums(monkeypatch: pytest.MonkeyPatch) -> dict[bool, np.ndarray]:
     x, y = table()
     sums = {}
     with monkeypatch.context() as patched:
-        patched.setattr(mechanism, "released", without_noise)
+        patched.setattr(lattice, "released", without_noise)
         fresh = dataclasses.replace(subject())
         for present in (True, False):
             rows = (x, y) if present else (x[1:], y[1:])
@@ -180,7 +180,7 @@ def test_the_attack_recognises_a_row_where_noise_is_added_in_floating_point(
     clip_norm = float(PROJECT.spec.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
     size = Lattice.of(clip_norm, noise, 2 * SCHEMA.dim, -(-11 * ROWS // 10)).size
     with monkeypatch.context() as patched:
-        patched.setattr(mechanism, "released", in_floating_point(size))
+        patched.setattr(lattice, "released", in_floating_point(size))
         jax.clear_caches()  # compiled code has the new way in it
         assert over_the_wire(messages, sums, 20) > 0.95
     jax.clear_caches()

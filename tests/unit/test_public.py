@@ -89,7 +89,7 @@ def test_everything_public_is_the_same_for_neighbouring_tables(tmp_path: Path) -
     one, two = clients
     assert one.event == two.event
     assert one.ledger.book.budget == two.ledger.book.budget
-    shapes = [[np.shape(leaf) for leaf in jax.tree.leaves(client._rows.site)] for client in clients]
+    shapes = [[np.shape(leaf) for leaf in jax.tree.leaves(client._rows.rows)] for client in clients]
     assert shapes[0] == shapes[1]
     for client in clients:
         client.close()

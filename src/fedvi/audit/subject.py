@@ -24,7 +24,7 @@ from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Rows
 from fedvi.inference.update import ClientState, Release, draw, init_client, update
 from fedvi.models.base import Model
 from fedvi.models.logistic import LogisticRegression
-from fedvi.numerics import on_row_grid, row_lengths
+from fedvi.numerics import on_row_grid
 from fedvi.privacy.events import CLIENT, Event
 from fedvi.privacy.lattice import Lattice, as_pairs, from_words
 from fedvi.privacy.randomness import Source
@@ -126,14 +126,7 @@ class Subject:
         with np.errstate(over="ignore"):
             features, _ = on_row_grid(np.asarray(x, dtype), bound)
             targets = np.asarray(y, dtype)
-        missing = room - len(x)
-        return Rows(
-            x=jnp.asarray(np.pad(features, ((0, missing), (0, 0)))),
-            y=jnp.asarray(np.pad(targets, (0, missing))),
-            lengths=jnp.asarray(np.pad(row_lengths(features), (0, missing))),
-            offset=jnp.int32(0),
-            feature_bound=jnp.asarray(bound, dtype),
-        )
+        return Rows.of(features, targets, bound, room)
 
     def draw(self, rows: int | None = None) -> Draws:
         """Return the randomness of one update, drawn as a client draws it."""

@@ -23,8 +23,8 @@ from fedvi.errors import ChosenLate, InputError
 from fedvi.families.base import GaussianFamily, extent, require_proper
 from fedvi.files import Closing
 from fedvi.inference.algorithms import Algorithm
+from fedvi.inference.declared_rows import DeclaredRows
 from fedvi.inference.local_problem import Public, check_solver
-from fedvi.inference.public_rows import DeclaredRows
 from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Table
 from fedvi.inference.update import ClientState, Release, check_request, checked_update, draw, init_client
 from fedvi.models.base import Model
@@ -105,7 +105,7 @@ class PrivateClient(Closing):
         exists = Path(ledger).exists()
         rows = DeclaredRows.of(table, model, feature_bound, lambda count: declared_rows(ledger, count, public_rows))
         check_solver(algorithm.solver, model)
-        algorithm.solver.check(np.asarray(rows.site.x), "the client's table")
+        algorithm.solver.check(np.asarray(rows.rows.x), "the client's table")
         of_rows = algorithm.unit == ROW
         units = rows.public if of_rows else int(public.clients)
         warn_if_few(units, "rows" if of_rows else "clients")
@@ -169,7 +169,7 @@ class PrivateClient(Closing):
         Nothing is charged, and no row is looked at.
         """
         require_proper(q, "posterior that the client received")
-        found = float(extent(q)) * float(self._rows.site.feature_bound)
+        found = float(extent(q)) * float(self._rows.rows.feature_bound)
         if not found <= LARGEST_PREDICTOR:
             raise InputError(
                 f"Expected a posterior whose means and standard deviations, times the bound of features, are up to "
@@ -185,7 +185,7 @@ class PrivateClient(Closing):
         self.ledger.charge(self.event, self._purpose)
         counts = self._rows.count, self._rows.public
         draws = draw(self._algorithm, self._model, self._public, *counts, System())
-        given = self._algorithm, self._model, self._public, q, self.state, self._rows.site, draws
+        given = self._algorithm, self._model, self._public, q, self.state, self._rows.rows, draws
         self.state, release = checked_update(*given)
         return dataclasses.replace(release, event=self.event, schema=self._schema)
 

@@ -51,6 +51,23 @@ class Rows:
     offset: Int[Array, ""]
     feature_bound: Float[Array, ""]
 
+    @classmethod
+    def of(cls, x: np.ndarray, y: np.ndarray, feature_bound: float = 0.0, room: int | None = None) -> Rows:
+        """Return the rows of one client, in the precision in use, followed by zeros if there is more room.
+
+        feature_bound: if not 0, of rows that are on their grid already.
+        """
+        x, y = (np.asarray(part, precision()) for part in (x, y))
+
+        def padded(part: np.ndarray) -> Array:
+            buffer = np.zeros((len(x) if room is None else room, *part.shape[1:]), part.dtype)
+            buffer[: len(part)] = part
+            return jnp.asarray(buffer)
+
+        lengths = row_lengths(x) if feature_bound else np.zeros(len(x), x.dtype)
+        bound = jnp.asarray(feature_bound, precision())
+        return cls(padded(x), padded(y), padded(lengths), jnp.int32(0), bound)
+
 
 @pytree
 class ClientRows:
@@ -62,7 +79,7 @@ class ClientRows:
     offset: Int[Array, " m"]
     feature_bound: Float[Array, ""]
 
-    def site(self, client: Any) -> Rows:
+    def rows_of(self, client: Int[Array, ""] | int) -> Rows:
         """Return client number `client`."""
         return Rows(self.x, self.y, self.lengths, self.offset[client], self.feature_bound)
 

@@ -104,7 +104,7 @@ def play_blocks(
             algorithm: Algorithm = take(own.algorithms, turn.client)
             state: ClientState = take(carry.clients, turn.client)
             q = take(carry.snapshots, turn.source)
-            rows = data.site(turn.client)
+            rows = data.rows_of(turn.client)
             problem = algorithm.problem(own.public, q, state.factor)
             new, release, _ = update(algorithm, model, own.public, q, state, rows, take(block.draws, k))
             server, verdict = server_step(carry.server, turn.client, release)

@@ -8,14 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from fedvi.checks import whole
-from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.inference.rows import Rows, Table, check_feature_bound, roomy, usable_rows
 from fedvi.models.base import Model
-from fedvi.numerics import on_row_grid, row_lengths
+from fedvi.numerics import on_row_grid
 from fedvi.privacy.ledger.overlap import rows_digest
 from fedvi.privacy.sampling import most_rows
-from fedvi.pytree import precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +24,7 @@ class DeclaredRows:
     digest: of the rows as they came. noticed: what was done to them.
     """
 
-    site: Rows
+    rows: Rows
     count: int
     public: int
     digest: str
@@ -52,23 +50,9 @@ class DeclaredRows:
         features, clipped = on_row_grid(x, feature_bound)
         told = [f"{left_out} rows hold what is no number, or a foreign label: they count as nothing"] * (left_out > 0)
         told += [f"{clipped} features are beyond {feature_bound:g} and count as that"] * (clipped > 0)
-        room = roomy(most)
-        site = Rows(
-            x=_padded(features, room),
-            y=_padded(y, room),
-            lengths=_padded(row_lengths(features), room),
-            offset=jnp.int32(0),
-            feature_bound=jnp.asarray(feature_bound, precision()),
-        )
-        return cls(site, len(x), public, data, tuple(told))
+        return cls(Rows.of(features, y, feature_bound, roomy(most)), len(x), public, data, tuple(told))
 
     @property
     def table(self) -> tuple[np.ndarray, np.ndarray]:
         """The rows themselves."""
-        return np.asarray(self.site.x)[: self.count], np.asarray(self.site.y)[: self.count]
-
-
-def _padded(array: np.ndarray, room: int) -> jax.Array:
-    padded = np.zeros((room, *array.shape[1:]), array.dtype)
-    padded[: len(array)] = array
-    return jnp.asarray(padded)
+        return np.asarray(self.rows.x)[: self.count], np.asarray(self.rows.y)[: self.count]

@@ -214,10 +214,10 @@ def test_page_embeds_the_curves(outcome: Results, report: Path) -> None:
 def test_summary_says_who_kept_to_the_budget(outcome: Results) -> None:
     text = paragraph(outcome)
     assert (
-        "“DP-PVI, published rule” went over its budgets: with ε = 0.5 a client spent 0.530 by its own rule, 0.583"
+        "“DP-PVI, published rule” exceeded its budgets: with ε = 0.5 a client spent 0.530 by its own rule, 0.583"
         in text
     )
-    assert "No client went over its budget under “DP-PVI, strict budget” and “fedvi, noise-aware”." in text
+    assert "No client exceeded its budget under “DP-PVI, strict budget” and “fedvi, noise-aware”." in text
 
 
 def renamed(outcome: Results, path: Path, name: str) -> Results:

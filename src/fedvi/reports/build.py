@@ -71,7 +71,7 @@ def merge(outcomes: Sequence[Results], path: str | os.PathLike[str]) -> Results:
 
 
 def _names(paths: list[Path]) -> list[str]:
-    """Return the directories' names, with as much of their parents as tells them apart."""
+    """Return the directories' names, with enough of their parents to distinguish them."""
     parts = [path.resolve().parts for path in paths]
     for depth in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-depth:]) for part in parts]

@@ -133,7 +133,7 @@ def main_range(curves: list[Curve]) -> tuple[float, float, bool]:
 
     Methods are taken from the best downwards until a gap is three times as wide as all that was taken, and as the
     distance from the best to the median: the rest is out. The range leaves room below for the last part of the rise;
-    what lies lower belongs in a panel of its own.
+    lower values go into a separate panel.
     """
     ends = np.array([one.mean[-1] for one in curves])
     ranked = np.sort(ends)[::-1]

@@ -94,7 +94,7 @@ def _row(view: View, partition: str, method: str) -> Row:
 
 
 def _label(view: View, method: str) -> str:
-    """Return the method's name with its swept settings but without its epsilon, which has a column of its own."""
+    """Return the method's name with its swept settings but without its epsilon: that has its own column."""
     epsilon, variant = view.epsilon(method), view.variant(method)
     rest = variant.removeprefix(f"ε = {epsilon:g}").removeprefix(", ") if epsilon is not None else variant
     return ", ".join(part for part in (view.labels[view.base(method)], rest) if part)

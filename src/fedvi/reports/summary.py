@@ -1,4 +1,4 @@
-"""The page's first words: what was run and what is seen, computed from the rows of the tables, never typed in."""
+"""The page's summary: what was run and what was found, computed from the rows of the tables."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def paragraph(outcome: Results) -> str:
     entries = [entry for methods in outcome.results.values() for entry in methods.values()]
     seeds = max((len(entry.get("runs") or []) for entry in entries), default=0)
     methods = {view.base(method) for found_in in outcome.results.values() for method in found_in}
-    where = [f"{_count(len(view.partitions), 'partition')} of data over clients"] if view.partitions else []
+    where = [f"{_count(len(view.partitions), 'partition')} of rows over clients"] if view.partitions else []
     where += [f"a grid of {_count(len(view.cells), 'partition')}"] if view.cells else []
-    learned = f"{_count(len(methods), 'method')} learned one model together on {' and '.join(where) or 'nothing'}"
-    parts = [f"{learned}, with {_count(seeds, 'seed')} each."]
+    compares = f"This report compares {_count(len(methods), 'method')} on {' and '.join(where) or 'nothing'}"
+    parts = [f"{compares}, with {_count(seeds, 'seed')} each."]
     compared = [one for row in found for one in row.compared if one.agrees is not None]
     if compared:
         agree = sum(bool(one.agrees) for one in compared)
-        parts.append(f"{agree} of {len(compared)} published numbers came out again within tolerance.")
+        parts.append(f"{agree} of {len(compared)} published numbers were reproduced within tolerance.")
     if failed := sum(len(entry.get("failed") or []) for entry in entries):
         parts.append(f"{_count(failed, 'run')} failed and {'is' if failed == 1 else 'are'} not in the numbers.")
     parts += _budgets(view, found)
@@ -88,9 +88,9 @@ def _budgets(view: View, found: list[Row]) -> list[str]:
         rule = [] if worst.accounted is None else [f"{worst.accounted:.3f} by its own rule"]
         proven = [] if worst.proven is None else [f"{worst.proven:.3f} proven"]
         amounts = ", ".join(rule + proven)
-        said.append(f"“{view.labels[base]}” went over its budgets: with ε = {worst.budget:g} a client spent {amounts}.")
+        said.append(f"“{view.labels[base]}” exceeded its budgets: with ε = {worst.budget:g} a client spent {amounts}.")
     if kept:
-        said.append(f"No client went over its budget under {_list(kept)}.")
+        said.append(f"No client exceeded its budget under {_list(kept)}.")
     return said
 
 

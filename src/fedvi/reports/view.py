@@ -72,7 +72,7 @@ class View:
         return self._epsilons.get(method)
 
     def variant(self, method: str) -> str:
-        """Return what tells the method from others of the same base: its epsilon, its swept settings, or nothing."""
+        """Return what distinguishes the method from others of the same base: epsilon, swept settings, or nothing."""
         swept = method[method.index("[") :].strip("[]") if "[" in method and method.endswith("]") else ""
         epsilon = self.epsilon(method)
         return ", ".join(part for part in ("" if epsilon is None else f"ε = {epsilon:g}", swept) if part)

@@ -22,7 +22,7 @@ def table_html(outcome: Results) -> str:
     parts = [f"<thead><tr>{head}</tr></thead>"]
     for partition, group in groupby(rows(outcome), key=lambda row: row.partition):
         lines = "\n".join(_line(row, names, view.looks[view.base(row.method)]) for row in group)
-        title = f'<tr class="group" hidden><th colspan="{len(names)}">Distribution {escape(partition)}</th></tr>'
+        title = f'<tr class="group" hidden><th colspan="{len(names)}">Partition {escape(partition)}</th></tr>'
         parts.append(f'<tbody data-partition="{escape(partition)}">\n{title}\n{lines}\n</tbody>')
     return "\n".join(parts)
 
@@ -68,7 +68,7 @@ def table_note(view: View) -> str:
         )
     if any(view.epsilon(method) is not None for partition in view.partitions for method in view.methods(partition)):
         text += (
-            " Largest ε of any client: as the run's own rule accounts for it / as proven for the sampler it used "
+            " Largest ε of any client: by the run's own rule / as proven for its sampling "
             "(batches of fixed size: one row exchanged for another; others: one row more or less)."
         )
     return text

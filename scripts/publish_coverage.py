@@ -1,6 +1,6 @@
 """Measure how honest the intervals of fits are on simulated tables, and write the table into docs/tables.md.
 
-    python scripts/publish_coverage.py [--seeds N]
+    python -m scripts.publish_coverage [--seeds N]
 
 Every row of the table: that many federations of three sites at epsilon 1, each judged on 2,000 new rows.
 """
@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
+from fedvi.console import markdown
 from fedvi.fitting.fit import fit
 from fedvi.tables import BinaryTarget, Number, NumberTarget, Schema
+from scripts.documents import DOCS, with_tables
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "tables.md"
-BEGIN, END = "<!-- coverage -->", "<!-- end of coverage -->"
+DOCUMENT = DOCS / "tables.md"
+HEAD = ["model", "rows", "features", "correlation", "ε", "predictions", "coefficients"]
 TEST_ROWS = 2000
 
 
@@ -87,13 +88,13 @@ CASES = (
 )
 
 
-def row(case: Case, seeds: int) -> str:
+def row(case: Case, seeds: int) -> list[str]:
     """Return a line of the table."""
     predictions, coefficients = np.mean([case.measure(seed) for seed in range(seeds)], axis=0)
     model = "logistic" if case.binary else "linear" + (f", noise assumed {case.assumed:g}" if case.assumed != 1 else "")
     private = "not private" if case.epsilon is None else f"{case.epsilon:g}"
     cells = (model, f"{case.rows:,}", str(case.features), f"{case.correlation:g}", private)
-    return f"| {' | '.join(cells)} | {predictions:.0%} | {coefficients:.0%} |"
+    return [*cells, f"{predictions:.0%}", f"{coefficients:.0%}"]
 
 
 def main() -> None:
@@ -101,17 +102,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     seeds = parser.parse_args().seeds
-    lines = [
-        "| model | rows | features | correlation | ε | predictions | coefficients |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = [HEAD]
     for case in CASES:
         lines.append(row(case, seeds))
-        print(lines[-1], flush=True)
-    text = DOCUMENT.read_text()
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    DOCUMENT.write_text("\n".join([before + BEGIN, *lines, END + after]))
+        print(*lines[-1], sep="  ", flush=True)
+    DOCUMENT.write_text(with_tables(DOCUMENT, {"coverage": markdown(lines, left=len(HEAD))}))
 
 
 if __name__ == "__main__":

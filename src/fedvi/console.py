@@ -43,6 +43,17 @@ def table(columns: str, rows: Iterable[Sequence[object]], title: str = "", capti
     return grid
 
 
+def markdown(rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Return a table as Markdown. rows: its head, then its lines. left: so many columns are left-aligned."""
+    head, *lines = ([_cell(cell) for cell in row] for row in rows)
+    rule = ["---" if index < left else "---:" for index in range(len(head))]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *lines))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
 def show(*parts: Table | str) -> None:
     """Print tables and lines on standard output."""
     from rich.console import Console

@@ -195,7 +195,7 @@ def test_growth_is_drawn_and_told(tmp_path: Path) -> None:
 
 
 def test_document_shows_the_published_numbers() -> None:
-    command = [sys.executable, "-m", "benchmarks.publish", "--check"]
+    command = [sys.executable, "-m", "scripts.publish_bench", "--check"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fedvi import console
 from fedvi.reports.figures.grid import grid
 from fedvi.reports.results import Row, rows, tradeoff_rows
 from fedvi.reports.view import View
@@ -97,13 +98,7 @@ def markdown(outcome: Results, *, partitions: list[str] | None = None, tradeoff:
         names = header(outcome)
         lines = [cells(row, names) for row in rows(outcome)]
     lines = [line for line in lines if partitions is None or line[0] in partitions]
-    rule = ["---", "---", *["---:"] * (len(names) - 2)]
-    shown = [names, rule, *lines]
-    return "".join("| " + " | ".join(_plain(cell) for cell in line) + " |\n" for line in shown)
-
-
-def _plain(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|").replace("<", "&lt;")
+    return console.markdown([names, *lines], left=2)
 
 
 def render_grid(outcome: Results) -> Table | None:

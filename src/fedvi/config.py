@@ -65,44 +65,29 @@ ROLES = {
     "partition": Role(
         "a partition",
         "split",
-        _in("datasets.paper_partition", "PaperPartition")
-        | _in("datasets.partitions", "Iid", "DirichletLabels", "QuantitySkew", "ByColumn"),
+        _in("datasets", "PaperPartition", "Iid", "DirichletLabels", "QuantitySkew", "ByColumn"),
     ),
     "model": Role(
         "a model",
         "expected_log_likelihood",
-        _in("models.logistic", "LogisticRegression")
-        | _in("models.linear", "LinearRegression")
-        | _in("models.custom", "CustomModel"),
+        _in("models", "LogisticRegression", "LinearRegression", "CustomModel"),
     ),
-    "expectation": Role("an expectation", "points", _in("models.expectations", "GaussHermite", "MonteCarlo")),
-    "family": Role(
-        "a family of factors",
-        "posterior",
-        _in("families.mean_field", "Gaussian")
-        | _in("families.full", "FullGaussian")
-        | _in("families.noisy", "NoisyGaussian"),
-    ),
+    "expectation": Role("an expectation", "points", _in("models", "GaussHermite", "MonteCarlo")),
+    "family": Role("a family of factors", "posterior", _in("families", "Gaussian", "FullGaussian", "NoisyGaussian")),
     "prior": Role("a prior", "over", _in("inference.spec", "Prior")),
     "algorithm": Role(
         "an algorithm",
         "problem",
-        _in("inference.algorithms", "PVI", "GlobalVI", "CentralisedVI", "Committee")
-        | _in("inference.noise_aware", "NoiseAwarePVI"),
+        _in("inference", "PVI", "GlobalVI", "CentralisedVI", "Committee", "NoiseAwarePVI"),
     ),
-    "solver": Role(
-        "a solver",
-        "solve",
-        _in("inference.gradient_steps", "GradientSteps", "Exact") | _in("inference.noise_aware", "AveragedQuadratics"),
-    ),
+    "solver": Role("a solver", "solve", _in("inference", "GradientSteps", "Exact", "AveragedQuadratics")),
     "mechanism": Role(
         "a mechanism",
         "draw",
-        _in("privacy.without_privacy", "Minibatch", "FullBatch")
-        | _in("privacy.mechanism", "PoissonGaussian", "FullBatchGaussian")
+        _in("privacy", "Minibatch", "FullBatch", "PoissonGaussian", "FullBatchGaussian")
         | _in("privacy.published", "FixedSizeGaussian"),
     ),
-    "client_level": Role("a mechanism for whole clients", "protect", _in("privacy.client_level", "ClientLevel")),
+    "client_level": Role("a mechanism for whole clients", "protect", _in("privacy", "ClientLevel")),
     "optimizer": Role(
         "an optimiser: a function of the learning rate",
         "",
@@ -111,13 +96,9 @@ ROLES = {
     "schedule": Role(
         "a schedule",
         "turns",
-        _in("simulation.schedules", "Asynchronous", "RoundRobin", "Synchronous", "Paced", "EventDriven"),
+        _in("simulation", "Asynchronous", "RoundRobin", "Synchronous", "Paced", "EventDriven"),
     ),
-    "privacy": Role(
-        "a budget",
-        "most_updates",
-        _in("privacy.budget", "Budget") | _in("privacy.published", "PublishedRule"),
-    ),
+    "privacy": Role("a budget", "most_updates", _in("privacy", "Budget") | _in("privacy.published", "PublishedRule")),
 }
 """By the key under which it stands in a table."""
 
@@ -196,7 +177,7 @@ def kind_of(made: Any) -> str:
     """Return the kind of a class or function: a short name, or "module:name"."""
     name = getattr(made, "__qualname__", "<unknown>")
     place = f"{made.__module__}:{name}"
-    if OWN.get(name) == place or (name in OWN and find(name) is made):
+    if name in OWN and find(name) is made:
         return str(name)
     short = next((kind for kind, own in OWN.items() if own == place), None)
     if short is None and not PLACE.fullmatch(place):

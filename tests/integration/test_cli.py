@@ -72,7 +72,7 @@ def test_budget_finds_epsilon_and_takes_delta_from_rows() -> None:
         ((*BUDGET,), "Expected two of epsilon, updates and noise_multiplier"),
         ((*BUDGET, "--noise-multiplier", "-5"), "noise_multiplier <= 1e+06, got -5"),
         ((*BUDGET, "--noise-multiplier", "5", "--accountant", "magic"), "one of pld, rdp, moments, filter"),
-        (("audit", "--unit", "household"), "one of example, client"),
+        (("audit", "--unit", "household"), "one of row, client"),
         (("nonsense",), "No such command 'nonsense'"),
     ],
 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def audit(
-    unit: Annotated[str, typer.Option(metavar="UNIT", help="Set what is protected: example or client.")] = "example",
+    unit: Annotated[str, typer.Option(metavar="UNIT", help="Set what is protected: row or client.")] = "row",
     noise_multiplier: Annotated[float, typer.Option(metavar="X", help="Set the noise, in clip norms.")] = 5.0,
     clip_norm: Annotated[float, typer.Option(metavar="X", help="Set the clip norm.")] = 1.5,
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Set the private steps per update.")] = 25,
@@ -60,7 +60,7 @@ def audit(
         for name, subject in _subjects(unit, noise_multiplier, clip_norm, steps, source).items():
             status.update(f"Attacking: {name} ...")
             findings[name] = audit_parts(subject)
-        if unit == "example":
+        if unit == "row":
             status.update("Attacking: private sums ...")
             findings["private sums"] = _sums(noise_multiplier, source)
         status.update("Attacking whole updates ...")
@@ -96,7 +96,7 @@ def _subjects(
     from fedvi.privacy.mechanism import FullBatchGaussian, PoissonGaussian
     from fedvi.privacy.without_privacy import FullBatch
 
-    one_of("unit", unit, ("example", "client"))
+    one_of("unit", unit, ("row", "client"))
     if unit == "client":
         protection = ClientLevel(noise_multiplier, clip_norm)
         algorithm = PVI(GradientSteps(steps, 0.5, FullBatch()), damping=1.0, client_level=protection)

@@ -78,8 +78,8 @@ def _show(plan: Calibration, wanted: float | None) -> None:
         "sampling rate": f"{plan.sampling_rate:g}",
         "steps per update": f"{plan.steps}",
         "delta": f"{plan.delta:g}",
-        "epsilon, one example added or removed": f"{plan.epsilon:.4f}" + ("" if wanted is None else f" of {wanted:g}"),
-        "epsilon, one example exchanged": f"{plan.epsilon_substitute:.4f}",
+        "epsilon, one row added or removed": f"{plan.epsilon:.4f}" + ("" if wanted is None else f" of {wanted:g}"),
+        "epsilon, one row exchanged": f"{plan.epsilon_substitute:.4f}",
         "accountant": f"{plan.accountant} ({ACCOUNTED_BY[plan.accountant]})",
     }
     for name, value in rows.items():

@@ -16,7 +16,6 @@ from fedvi.federation.wire import Declared
 from fedvi.fitting import Fitted
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.models import LinearRegression, LogisticRegression
-from fedvi.models.width import width_of
 from small_federation import answer, coordinator, factor, message, project
 
 PROJECT = project(("north", "south", "east"))
@@ -160,7 +159,7 @@ def test_one_site_moves_the_result_by_no_more_than_its_share_whatever_it_says(li
     assert abs(average - truth) <= share * reach + 0.1  # and what honest sites differ by
     assert error <= noise + share * reach
     for model, most in ((LogisticRegression(), 1.6), (LinearRegression(1.0), 4.0)):
-        moved = width_of(model).ratio(average, error) / width_of(model).ratio(truth, noise)
+        moved = model.width.ratio(average, error) / model.width.ratio(truth, noise)
         assert 1 / most < moved < most
 
 

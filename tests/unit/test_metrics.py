@@ -10,7 +10,7 @@ from scipy.special import expit
 from fedvi import CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression
 from fedvi.errors import InputError
 from fedvi.inference import evaluate, metrics
-from fedvi.models import Bernoulli, Categorical, Normal
+from fedvi.models import Bernoulli, Categorical, Normal, predictive
 
 
 def random_predictions(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -23,12 +23,12 @@ def random_predictions(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndar
 def test_scores_equal_their_definitions(classes: int) -> None:
     p, labels = random_predictions(classes)
     right = [int(max(range(classes), key=lambda k: row[k]) == label) for row, label in zip(p, labels, strict=True)]
-    assert metrics.accuracy(p, labels) == pytest.approx(np.mean(right))
+    assert predictive.accuracy(p, labels) == pytest.approx(np.mean(right))
 
     brier = 0.0
     for row, label in zip(p, labels, strict=True):
         brier += sum((row[k] - (k == label)) ** 2 for k in range(classes)) / (2 if classes == 2 else 1)
-    assert metrics.brier_score(p, labels) == pytest.approx(brier / len(p))
+    assert predictive.brier_score(p, labels) == pytest.approx(brier / len(p))
 
     error, bins = 0.0, 10
     for b in range(bins):
@@ -36,7 +36,7 @@ def test_scores_equal_their_definitions(classes: int) -> None:
         if inside:
             confidence = np.mean([max(p[i]) for i in inside])
             error += len(inside) / len(p) * abs(np.mean([right[i] for i in inside]) - confidence)
-    assert metrics.expected_calibration_error(p, labels, bins) == pytest.approx(error)
+    assert predictive.expected_calibration_error(p, labels, bins) == pytest.approx(error)
 
 
 def test_calibration_error_tells_honest_from_overconfident() -> None:
@@ -46,7 +46,7 @@ def test_calibration_error_tells_honest_from_overconfident() -> None:
 
     def error(scale: float) -> float:
         positive = expit(scale * log_odds)
-        return metrics.expected_calibration_error(np.stack([1 - positive, positive], -1), labels)
+        return predictive.expected_calibration_error(np.stack([1 - positive, positive], -1), labels)
 
     assert error(1.0) < 0.015
     assert error(3.0) > 0.08
@@ -56,8 +56,8 @@ def test_calibration_error_tells_honest_from_overconfident() -> None:
 def test_coverage_is_nominal_for_the_right_model_and_not_for_a_wrong_one(level: float) -> None:
     y = np.random.default_rng(0).normal(2.0, 3.0, 20_000)
     ones = jnp.ones(20_000)
-    assert abs(metrics.interval_coverage(Normal(2 * ones, 9 * ones), y, level) - level) < 0.015
-    assert metrics.interval_coverage(Normal(2 * ones, 2 * ones), y, level) < level - 0.1
+    assert abs(predictive.interval_coverage(Normal(2 * ones, 9 * ones), y, level) - level) < 0.015
+    assert predictive.interval_coverage(Normal(2 * ones, 2 * ones), y, level) < level - 0.1
 
 
 def test_evaluation_in_chunks_equals_evaluation_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +91,9 @@ def test_linear_scores_of_known_predictions() -> None:
 
 def test_labels_are_checked_against_the_predictions() -> None:
     x, q = np.ones((2, 1)), Gaussian.standard(1)
-    with pytest.raises(InputError, match=r"labels -1 and \+1, got 0"):
-        evaluate(LogisticRegression(), q, x, [0, 1])
+    with pytest.raises(InputError, match=r"labels 0 and 1, or -1 and \+1, got 2"):
+        evaluate(LogisticRegression(), q, x, [0, 2])
+    assert evaluate(LogisticRegression(), q, x, [0, 1]) == evaluate(LogisticRegression(), q, x, [-1, 1])
     by_hand = CustomModel(lambda w, x, y: y * (x @ w), predict=lambda w, x: Bernoulli(x @ w))
     with pytest.raises(InputError, match=r"Expected labels -1 and \+1 for these predictions, got 0 in row 0"):
         evaluate(by_hand, q, x, [0, 1])

@@ -210,17 +210,17 @@ def test_normal_mixture_has_the_mixture_moments() -> None:
     assert float(mixture.variance[0]) == 2 + 4
 
 
-def test_labels_are_explained() -> None:
-    def check(*labels: float) -> None:
-        LogisticRegression().check_targets(np.array(labels), "client 'a'")
+def test_labels_of_two_classes_are_read_and_others_explained() -> None:
+    def check(*labels: float | bool) -> list[float]:
+        y = np.array(labels, float)
+        return LogisticRegression().check(np.ones((len(y), 1)), y, "client 'a'").tolist()
 
-    check(1.0, -1.0, 1.0)
-    check(1.0, 1.0)
-    with pytest.raises(InputError, match=r"labels -1 and \+1, got 0 in client 'a', row 1. Use 2 \* y - 1."):
-        check(1.0, 0.0)
-    with pytest.raises(InputError, match=r"got 2 in client 'a', row 0. This model has two classes."):
+    assert check(1.0, -1.0, 1.0) == [1, -1, 1]
+    assert check(1.0, 0.0) == check(True, False) == [1, -1]
+    assert check(1.0, 1.0) == [1, 1]
+    with pytest.raises(InputError, match=r"labels 0 and 1, or -1 and \+1, got 2 in client 'a', row 0."):
         check(2.0, 1.0, -1.0)
-    usable = LogisticRegression().usable(np.array([1.0, 0.0, -1.0, 2.0, np.nan]))
+    usable = LogisticRegression().usable(np.array([1.0, 0.5, -1.0, 2.0, np.nan]))
     assert usable.tolist() == [True, False, True, False, False]
     assert LinearRegression().usable(np.array([0.0, 7.5])).tolist() == [True, True]
 

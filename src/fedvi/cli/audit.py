@@ -126,12 +126,12 @@ def _sums(noise_multiplier: float, source: Callable[[], Source]) -> list[Finding
 
     from fedvi.audit.sums import audit_sum
     from fedvi.models.logistic import LogisticRegression
-    from fedvi.models.width import rows_at, width_of
+    from fedvi.models.width import rows_at
     from fedvi.privacy.sums import BoundedSum
 
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 4)), np.sign(rng.normal(size=40))
-    numbers = rows_at(width_of(LogisticRegression()), np.full(4, 0.5))
+    numbers = rows_at(LogisticRegression().width, np.full(4, 0.5))
     return audit_sum(BoundedSum(noise_multiplier), numbers, x, y, source, average=True)
 
 

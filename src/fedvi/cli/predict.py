@@ -77,5 +77,14 @@ def _write(chunks: Iterator[Predictions], file: BinaryIO) -> int:
 
 
 def _plain(column: Any) -> Any:
-    """Return numbers in single precision, which is as much as they have and prints as few digits."""
-    return column.astype("float32") if column.dtype.kind == "f" else column.tolist()
+    """Return numbers in single precision, which is as much as they have and prints as few digits.
+
+    By their memory: `pa.array` of a NumPy array would import pandas, if it is installed.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    if column.dtype.kind != "f":
+        return column.tolist()
+    numbers = np.ascontiguousarray(column, np.float32)
+    return pa.Array.from_buffers(pa.float32(), len(numbers), [None, pa.py_buffer(numbers)])

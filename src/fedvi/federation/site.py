@@ -60,7 +60,7 @@ from fedvi.inference.local_problem import Public
 from fedvi.inference.private_client import PrivateClient, declared_rows
 from fedvi.inference.rows import CheckedTable
 from fedvi.inference.update import Release, init_client
-from fedvi.models.width import rows_at, width_of
+from fedvi.models.width import rows_at
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import to_json
 from fedvi.privacy.ledger.overlap import Sketch
@@ -255,7 +255,7 @@ class Site(Closing):
 
     def _last(self, site: sqlite3.Row) -> bytes | None:
         """Release the number for the posterior's width, once; then there is nothing more to say."""
-        numbers = rows_at(width_of(self._project.spec.model), np.asarray(self._q.mean))
+        numbers = rows_at(self._project.spec.model.width, np.asarray(self._q.mean))
         entry = self._next_entry
         try:
             total = self._private.release_sum(self._width, numbers, _purpose(self._project), average=True)

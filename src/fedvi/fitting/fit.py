@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from fedvi.checks import whole
-from fedvi.compiling import jax, jnp
 from fedvi.datasets.partitions import ByColumn
 from fedvi.errors import InputError
 from fedvi.families.base import Factor
@@ -26,11 +25,12 @@ from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
 from fedvi.inference.rows import CheckedTable
 from fedvi.inference.spec import STANDARDISE, UPDATES, WIDTH, Spec, default_spec
 from fedvi.models.base import Model
-from fedvi.models.width import rows_at, width_of
+from fedvi.models.width import rows_at
 from fedvi.privacy.budget import AUTO, Budget
 from fedvi.privacy.randomness import STATISTIC, Seeded
 from fedvi.privacy.sampling import default_public_rows
 from fedvi.privacy.sums import BoundedSum, part_of
+from fedvi.pytree import stack
 from fedvi.simulation.results import Result
 from fedvi.simulation.simulate import simulate
 from fedvi.tables.encode import Encoded, encode
@@ -134,13 +134,13 @@ def fit_rows(
         privacy=None if budgets is None else _what_is_left(budgets, first, last),
         progress=progress,
     )
-    width = width_of(chosen.model)
+    width = chosen.model.width
     total = released(last, rows_at(width, np.asarray(result.posterior.mean)), 1, average=True)
     ratio = width.ratio(float(total[0]) / rows, _noise(last) / rows)
     factors = {
         name: width.corrected(state.factor, ratio, result.posterior.mean) for name, state in result.clients.items()
     }
-    return _fitted(schema, width.model(ratio), chosen, factors, declared, result)
+    return _fitted(schema, width.corrected_model(ratio), chosen, factors, declared, result)
 
 
 def _fitted(
@@ -156,7 +156,7 @@ def _fitted(
         SiteRecord.of(name, rows, int(result.clients[name].sequence), schema.digest, privacy.get(name))
         for name, rows in sites.items()
     )
-    stacked: Any = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(factors[name] for name in sites))
+    stacked = stack([factors[name] for name in sites])
     return Fitted(
         schema=schema,
         model=model,

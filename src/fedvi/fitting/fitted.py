@@ -15,17 +15,17 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
+from fedvi.arrays import namespace
 from fedvi.checks import in_range, whole
-from fedvi.compiling import jax, jnp
+from fedvi.compiling import jax
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
-from fedvi.inference.metrics import evaluate
 from fedvi.models.base import Model
-from fedvi.models.predictive import Bernoulli, Normal
+from fedvi.models.predictive import reach_of
 from fedvi.privacy.events import to_json
 from fedvi.privacy.ledger.statement import Spent
+from fedvi.pytree import tree_map
 from fedvi.tables.encode import encode, encode_chunks
 from fedvi.tables.schema import Schema
 
@@ -150,16 +150,22 @@ class Fitted:
 
     def predict_rows(self, x: np.ndarray, level: float = 0.9) -> Predictions:
         """Return predictions for rows that the schema has encoded already."""
-        target = self.schema.target
-        predicted = _predict(self.model, self.posterior, jnp.asarray(x), level)
-        mean, low, high = (np.asarray(part, np.float64) for part in predicted)
-        found = target.decode({"mean": mean, "low": low, "high": high})
+        target, rows = self.schema.target, np.asarray(x, np.float64)
+        predicted = self.model.predictions(self._double, rows, level)
+        found = target.decode({name: np.asarray(column, np.float64) for name, column in predicted.items()})
         if target.classes:
             return Predictions(found["probability"], found["low"], found["high"], found["prediction"])
         return Predictions(found["prediction"], found["low"], found["high"], None)
 
+    @functools.cached_property
+    def _double(self) -> GaussianFamily:
+        """The posterior in double precision, for predictions that need no JAX."""
+        return tree_map(lambda leaf: np.asarray(leaf, np.float64), self.posterior)
+
     def evaluate(self, table: Any, *, encoding: str = "utf-8") -> dict[str, float]:
         """Return the scores of predictions for a table with known targets; those of numbers in their own units."""
+        from fedvi.inference.metrics import evaluate
+
         rows = encode(self.schema, table, encoding=encoding)
         scores = evaluate(self.model, self.posterior, rows.x, rows.y)  # type: ignore[arg-type]
         return self.schema.target.decode_scores(scores)
@@ -168,7 +174,7 @@ class Fitted:
         """Return all weights by the name of their feature."""
         check_level(level)
         mean, std = (np.asarray(part, np.float64) for part in (self.posterior.mean, self.posterior.std))
-        reach = ndtri(0.5 + level / 2) * std
+        reach = reach_of(level) * std
         kept = np.asarray(product_of(self.factors).evidence_kept(), np.float64)
         columns = zip(self.schema.features, mean, std, mean - reach, mean + reach, kept, strict=True)
         return [Coefficient(feature, *map(float, numbers)) for feature, *numbers in columns]
@@ -210,7 +216,9 @@ class Fitted:
 
 def product_of(factors: Any) -> Any:
     """Return the product of stacked factors, summed in double precision."""
-    return jax.tree.map(lambda leaf: jnp.asarray(np.sum(np.asarray(leaf, np.float64), axis=0), leaf.dtype), factors)
+    return tree_map(
+        lambda leaf: namespace(leaf).asarray(np.sum(np.asarray(leaf, np.float64), axis=0), dtype=leaf.dtype), factors
+    )
 
 
 def posterior_of(prior: Any, factors: Any) -> Any:
@@ -221,20 +229,3 @@ def posterior_of(prior: Any, factors: Any) -> Any:
 def check_level(level: float) -> None:
     """Raise unless `level` is a probability that an interval can have."""
     in_range("level", level, 0.001, 0.999)
-
-
-@functools.partial(jax.jit, static_argnames="level")
-def _predict(model: Model, q: Any, x: Any, level: float) -> tuple[Any, Any, Any]:
-    """Return mean, low and high: of the probability of +1, or of a number."""
-    predictive = model.predictive(q, x)
-    reach = float(ndtri(0.5 + level / 2))
-    match predictive:
-        case Bernoulli():
-            mean, variance = q.project(x)
-            half, odds = reach * jnp.sqrt(variance), predictive.log_odds
-            low, high = jnp.minimum(mean - half, odds), jnp.maximum(mean + half, odds)  # extreme means may lie outside
-            return jax.nn.sigmoid(odds), jax.nn.sigmoid(low), jax.nn.sigmoid(high)
-        case Normal():
-            half = reach * jnp.sqrt(predictive.variance)
-            return predictive.mean, predictive.mean - half, predictive.mean + half
-    raise TypeError(f"No intervals are known for {type(predictive).__name__}.")

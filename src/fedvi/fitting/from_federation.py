@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.widths import Said, combined
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
-from fedvi.models.width import Width, width_of
+from fedvi.models.width import Width
 from fedvi.privacy.ledger.statement import rounded_up
-from fedvi.pytree import take
+from fedvi.pytree import stack, take
 
 
 def fitted_of(store: CoordinatorFile) -> Fitted:
@@ -26,14 +25,14 @@ def fitted_of(store: CoordinatorFile) -> Fitted:
     if not places:
         raise InputError("Expected a federation with at least one update, got none yet. Wait for a site to join.")
     sites, kept = [now.sites[place] for place in places], [take(now.factors, place) for place in places]
-    width = width_of(recipe.model)
+    width = recipe.model.width
     ratio = _ratio(width, sites, project.rows)
     if ratio is not None:
         kept = [width.corrected(factor, ratio, now.posterior.mean) for factor in kept]
-    stacked: Any = jax.tree.map(lambda *leaves: jnp.stack(leaves), *kept)
+    stacked = stack(kept)
     return Fitted(
         schema=project.schema,
-        model=recipe.model if ratio is None else width.model(ratio),
+        model=recipe.model if ratio is None else width.corrected_model(ratio),
         prior=recipe.prior,
         factors=stacked,
         posterior=posterior_of(recipe.prior, stacked),

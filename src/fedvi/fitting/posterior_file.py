@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from fedvi.compiling import jax, jnp
 from fedvi.config import Allow, build, find, kind_of, plain, search
 from fedvi.errors import InputError
 from fedvi.files import write
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
+from fedvi.pytree import leaves
 from fedvi.tables.schema import Schema
 
 FORMAT = 3
@@ -122,7 +122,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def _part(name: str, kind: str, arrays: dict[str, np.ndarray], kinds: Allow) -> Any:
     family = find(kind, "family", f"families.{name}", kinds)
-    return family(*(jnp.asarray(arrays[f"{name}.{field.name}"]) for field in dataclasses.fields(family)))
+    return family(*(np.asarray(arrays[f"{name}.{field.name}"]) for field in dataclasses.fields(family)))
 
 
 def _check(fitted: Fitted) -> None:
@@ -131,12 +131,12 @@ def _check(fitted: Fitted) -> None:
         part = getattr(fitted, name)
         if part.natural_mean.shape != (*lead, dim):
             raise InputError(f"its {name} has shape {part.natural_mean.shape}, the schema asks for {(*lead, dim)}")
-        if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(part)):
+        if not all(np.isfinite(leaf).all() for leaf in leaves(part)):
             raise InputError(f"its {name} holds NaN or infinity")
     if not (bool(fitted.prior.is_proper()) and bool(fitted.posterior.is_proper())):
         raise InputError("its prior or posterior is improper")
     product = posterior_of(fitted.prior, fitted.factors)
-    pairs = zip(jax.tree.leaves(product), jax.tree.leaves(fitted.posterior), strict=True)
+    pairs = zip(leaves(product), leaves(fitted.posterior), strict=True)
     if not all(
         np.allclose(one, other, rtol=1e-4, atol=1e-4 * (1 + float(np.max(np.abs(other))))) for one, other in pairs
     ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -44,10 +44,9 @@ class Exact:
 
     def solve(self, problem: Problem, state: Any, model: Model, rows: Rows, draws: Draws) -> tuple[Any, Any, Any]:
         """Return the exact target factor; nothing has noise."""
-        assert isinstance(model, Conjugate)
-        batch = draws.batch(rows, 0)
+        batch, conjugate = draws.batch(rows, 0), cast(Conjugate, model)  # `needs` has been checked
         statistics = batch.sum_over_rows(
-            lambda some, mask: model.sufficient_statistics(*batch.take(some)[:2], batch.scale * mask),
+            lambda some, mask: conjugate.sufficient_statistics(*batch.take(some)[:2], batch.scale * mask),
             min(EXACT_AT_ONCE, batch.mask.size),
         )
         best = problem.anchor.best_factor(*statistics)

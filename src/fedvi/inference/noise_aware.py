@@ -34,7 +34,6 @@ from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.local_problem import Draws, Problem, Public, Solver
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Model
-from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.quadratic import Quadratic, QuadraticPart
 from fedvi.privacy.mechanism import FullBatchGaussian, Mechanism
 from fedvi.pytree import pytree, static
@@ -96,8 +95,8 @@ class AveragedQuadratics:
         self, problem: Problem, state: Averages, model: Model, rows: Rows, draws: Draws
     ) -> tuple[Any, Averages, Any]:
         """Release once, average, and return the target factor, the averages and what was seen."""
-        assert isinstance(model, LinearPredictorModel)
-        part = QuadraticPart(model, self.share, self.weight)
+        likelihood: Any = model  # with curvature: `check` has seen to it
+        part = QuadraticPart(likelihood, self.share, self.weight)
         q, nothing = problem.start.coordinates(), jax.tree.map(jnp.zeros_like, state.quadratic)
 
         def step(total: Quadratic, k: Int[Array, ""]) -> tuple[Quadratic, Any]:
@@ -119,7 +118,7 @@ class AveragedQuadratics:
             (1 - latest) ** 2 * state.noise + latest**2 * noise,
             updates,
         )
-        precision = averages.quadratic.curvature * (model.curvature_bound / self.weight)
+        precision = averages.quadratic.curvature * (likelihood.curvature_bound / self.weight)
         natural_mean = averages.quadratic.slope + precision * averages.mean
         target = NoisyGaussian(natural_mean, precision, jnp.full_like(precision, averages.noise))
         return target, averages, seen

@@ -113,9 +113,7 @@ def check_table(table: Table, model: Model, where: str) -> CheckedTable:
     _check_shapes(x, y, where)
     if len(x) == 0:
         raise InputError(f"Expected at least one row in {where}, got none. Leave it out.")
-    model.check_form(x, y, where)
-    model.check_targets(y, where)
-    return x, y
+    return x, model.check(x, y, where)
 
 
 def _pair(table: Table, where: str) -> Table:
@@ -142,6 +140,7 @@ def usable_rows(table: Table, model: Model, where: str) -> tuple[np.ndarray, np.
     x, y = (_as_numbers(values, f"{name} of {where}") for values, name in zip(_pair(table, where), "xy", strict=True))
     _check_shapes(x, y, where)
     model.check_form(x, y, where)
+    y = model.targets(y)
     finite = np.isfinite(x.reshape(len(x), -1)).all(axis=1) & np.isfinite(y.reshape(len(y), -1)).all(axis=1)
     good = finite & model.usable(y)
     return (x, y, 0) if good.all() else (x[good], y[good], int(np.count_nonzero(~good)))

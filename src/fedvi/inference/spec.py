@@ -103,13 +103,12 @@ def default_spec(
     prior_variance: of a weight; None for 1 on the scale of log odds, or 10 on the scale of the noise.
     """
     model = model_of(schema) if model is None else model
-    binary = bool(schema.target.classes)
-    variance = float(prior_variance or (1.0 if binary else 10.0))
-    if epsilon is None and hasattr(model, "sufficient_statistics"):
+    variance = float(prior_variance or model.defaults.prior_variance)
+    if epsilon is None and "closed form" in model.abilities:
         return Spec(schema, model, Prior("FullGaussian", variance), PVI(Exact(), damping=1.0), 1)
     total = float(np.sum(schema.typical(2)))
     reach = 1.0 if epsilon is None else min(max((rows * epsilon / (100 * total)) ** 0.4, 0.3), 1.0)
-    clip_norm = (reach if binary else 2 * reach) * math.sqrt(total / (1 - SHARE))
+    clip_norm = model.defaults.typical_slope * reach * math.sqrt(total / (1 - SHARE))
     weight = clip_norm * math.sqrt(SHARE) / (0.6 * math.sqrt(np.sum(schema.typical(4))))
     mechanism = FullBatch() if epsilon is None else FullBatchGaussian(noise_multiplier=None, clip_norm=clip_norm)
     memory = 20.0 if epsilon is None else 2.0  # of early slopes: to be averaged where there is noise, else forgotten

@@ -11,22 +11,37 @@ standard normals it wants per step, and gets them as `z`.
 from __future__ import annotations
 
 import abc
-from typing import Any, Protocol, TypeVar, runtime_checkable
+import dataclasses
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
+from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.models.predictive import Predictive
 from fedvi.models.row_vectors import Part, StoredVectors, VectorsOf
+from fedvi.models.width import Width
 from fedvi.numerics import widen
 
 C = TypeVar("C")
 
 GRADIENT_BYTES = 16_000_000
 """Memory for the gradients of rows that are worked on together."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Defaults:
+    """What settings of a fit follow from, beside the schema.
+
+    prior_variance: of a weight, for features with scales near one. typical_slope: of the log-likelihood of one row by
+    its linear predictor. Those of numbers in units of their noise, unless a model says otherwise.
+    """
+
+    prior_variance: float = 10.0
+    typical_slope: float = 2.0
 
 
 class RowSums(Protocol):
@@ -49,7 +64,14 @@ class RowSums(Protocol):
 
 
 class Model(abc.ABC):
-    """A likelihood with per-example terms. Subclasses are pytrees: see `fedvi.models.custom` for a small one."""
+    """A likelihood with per-example terms. Subclasses are pytrees: see `fedvi.models.custom` for a small one.
+
+    effect: what exp(coefficient) is, such as an odds ratio; empty if it is nothing. wanted: its targets, for messages.
+    """
+
+    effect: ClassVar[str] = ""
+    wanted: ClassVar[str] = "targets that the model knows"
+    defaults: ClassVar[Defaults] = Defaults()
 
     @property
     def abilities(self) -> frozenset[str]:
@@ -116,11 +138,34 @@ class Model(abc.ABC):
         """Return the shape of the standard normals `z` that one gradient needs; (0,) for none."""
         return (0,)
 
+    def predictions(self, q: GaussianFamily, x: Any, level: float) -> dict[str, Array]:
+        """Return columns for every row: mean, and low and high, the ends of a credible interval.
+
+        Of the probability of the second of two classes, or of a number.
+        """
+        predictive: Any = self.predictive(q, x)
+        return predictive.summary(level)
+
+    @property
+    def width(self) -> Width:
+        """What one more private number per site says about the width of the posterior."""
+        return Width(self)
+
+    def check(self, x: np.ndarray, y: np.ndarray, where: str) -> np.ndarray:
+        """Return y as the model counts it, or raise `InputError`; `where` names the rows."""
+        self.check_form(x, y, where)
+        counted = self.targets(y)
+        wrong = np.flatnonzero(~self.usable(counted))
+        if wrong.size:
+            raise InputError(f"Expected {self.wanted}, got {y[wrong[0]]:g} in {where}, row {wrong[0]}.")
+        return counted
+
     def check_form(self, x: np.ndarray, y: np.ndarray, where: str) -> None:  # noqa: B027 - most are fine
         """Raise `InputError` if these cannot be rows for this model, whatever they hold; `where` names them."""
 
-    def check_targets(self, y: np.ndarray, where: str) -> None:  # noqa: B027 - most are fine
-        """Raise `InputError` if some of these cannot be targets for this model; `where` names them."""
+    def targets(self, y: np.ndarray) -> np.ndarray:
+        """Return the targets as the model counts them; each depends on itself alone."""
+        return y
 
     def usable(self, y: np.ndarray) -> np.ndarray:
         """Tell for every row whether its target means anything to this model."""

@@ -11,9 +11,8 @@ import functools
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.arrays import Array
+from fedvi.arrays import Array, namespace, special
 from fedvi.checks import whole
-from fedvi.compiling import jax, jnp
 from fedvi.pytree import pytree, static
 
 
@@ -33,7 +32,8 @@ class GaussHermite:
     def points(self, z: Float[Array, " 0"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
         """Return nodes and weights."""
         nodes, weights = _gauss_hermite(self.nodes)
-        return jnp.asarray(nodes, z.dtype), jnp.asarray(weights, z.dtype)
+        xp = namespace(z)
+        return xp.asarray(nodes, z.dtype), xp.asarray(weights, z.dtype)
 
 
 @pytree
@@ -51,7 +51,7 @@ class MonteCarlo:
 
     def points(self, z: Float[Array, " s"]) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
         """Return the draws and equal weights."""
-        return z, jnp.full_like(z, 1 / self.samples)
+        return z, namespace(z).full_like(z, 1 / self.samples)
 
 
 @functools.cache
@@ -71,18 +71,19 @@ def log_expected_sigmoid(mean: Float[Array, " n"], variance: Float[Array, " n"])
     Far in the left tail the value is all about `exp(eta)`. There `sigmoid(eta) = exp(eta) sigmoid(-eta)`, completing
     the square, gives `exp(mean + variance / 2) E[sigmoid(eta')]` with eta' ~ N(-mean - variance, variance).
     """
+    xp, functions = namespace(mean), special(mean)
     tail = mean + variance < 0
-    centre = jnp.where(tail, -mean - variance, mean)
+    centre = xp.where(tail, -mean - variance, mean)
 
-    nodes, weights = (jnp.asarray(part, mean.dtype) for part in _gauss_hermite(32))
-    eta = centre[:, None] + jnp.sqrt(jnp.minimum(variance, 1.0))[:, None] * nodes[None]
-    narrow = jax.scipy.special.logsumexp(jax.nn.log_sigmoid(eta) + jnp.log(weights)[None], axis=1)
+    nodes, weights = (xp.asarray(part, mean.dtype) for part in _gauss_hermite(32))
+    eta = centre[:, None] + xp.sqrt(xp.minimum(variance, 1.0))[:, None] * nodes[None]
+    narrow = functions.logsumexp(-xp.logaddexp(-eta, 0) + xp.log(weights)[None], axis=1)
 
     step = 0.75
     grid = np.arange(-36.0, 36.0 + step, step)
-    log_density = jnp.asarray(np.log(step / 4) - 2 * np.log(np.cosh(grid / 2)), mean.dtype)
-    gaps = (centre[:, None] - jnp.asarray(grid, mean.dtype)[None]) / jnp.sqrt(jnp.maximum(variance, 1.0))[:, None]
-    wide = jax.scipy.special.logsumexp(jax.scipy.special.log_ndtr(gaps) + log_density[None], axis=1)
+    log_density = xp.asarray(np.log(step / 4) - 2 * np.log(np.cosh(grid / 2)), mean.dtype)
+    gaps = (centre[:, None] - xp.asarray(grid, mean.dtype)[None]) / xp.sqrt(xp.maximum(variance, 1.0))[:, None]
+    wide = functions.logsumexp(functions.log_ndtr(gaps) + log_density[None], axis=1)
 
-    value = jnp.where(variance < 1.0, narrow, wide)
-    return jnp.where(tail, mean + variance / 2 + value, value)
+    value = xp.where(variance < 1.0, narrow, wide)
+    return xp.where(tail, mean + variance / 2 + value, value)

@@ -10,16 +10,18 @@ so that the posterior is known exactly. That makes it the oracle for everything 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 from jaxtyping import Float
 
 from fedvi.arrays import Array
 from fedvi.checks import positive
 from fedvi.compiling import jnp
-from fedvi.families.base import GaussianFamily
+from fedvi.families.base import Factor, GaussianFamily
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.predictive import Normal
+from fedvi.models.width import Width
 from fedvi.pytree import pytree
 
 
@@ -29,8 +31,15 @@ class LinearRegression(LinearPredictorModel):
 
     noise_variance: float | Float[Array, ""] = 1.0
 
+    slope_rounding: ClassVar[float] = 0.0
+
     def __post_init__(self) -> None:
         positive("noise_variance", self.noise_variance)
+
+    @property
+    def width(self) -> Width:
+        """The size of residuals, which says how large the noise is."""
+        return _Width(self)
 
     @property
     def curvature_bound(self) -> Any:
@@ -74,3 +83,42 @@ class LinearRegression(LinearPredictorModel):
         """Return mean and variance of y for every row."""
         mean, variance = q.project(x)
         return Normal(mean, variance + self.noise_variance)
+
+
+LARGEST_RESIDUAL = 2.0
+"""Residuals count up to this many standard deviations of the noise, as assumed."""
+
+LOG_SPREAD = 0.5
+"""Standard deviation of the logarithm of the noise variance around what was assumed, before anything is seen."""
+
+
+class _Width(Width):
+    def numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        residuals = np.abs(y - eta) / math.sqrt(float(self.model.noise_variance))
+        return np.minimum(residuals, LARGEST_RESIDUAL) / LARGEST_RESIDUAL
+
+    def ratio(self, average: float, error: float) -> float:
+        low, high = -8.0, 4.0  # logarithm of the variance
+        if average <= _expected(low) or average >= _expected(high):
+            found = low if average <= _expected(low) else high
+        else:
+            from scipy.optimize import brentq  # takes a while to import
+
+            found = brentq(lambda log_variance: _expected(log_variance) - average, low, high)
+        slope = (_expected(found + 1e-3) - _expected(found - 1e-3)) / 2e-3
+        kept = LOG_SPREAD**2 / (LOG_SPREAD**2 + (error / max(slope, 1e-9)) ** 2)
+        return math.exp(-kept * found)
+
+    def corrected(self, factor: Factor, ratio: float, mean: Any) -> Factor:  # noqa: ARG002
+        return factor.with_curvature(ratio)
+
+    def corrected_model(self, ratio: float) -> LinearRegression:
+        return LinearRegression(float(self.model.noise_variance) / ratio)
+
+
+def _expected(log_variance: float) -> float:
+    """Return `E[min(s |Z|, B)] / B` for a standard normal Z and `s^2` the variance."""
+    std = math.exp(log_variance / 2)
+    cut = LARGEST_RESIDUAL / std
+    inside = std * math.sqrt(2 / math.pi) * -math.expm1(-(cut**2) / 2)
+    return inside / LARGEST_RESIDUAL + math.erfc(cut / math.sqrt(2))

@@ -15,18 +15,18 @@ because m_i and v_i depend on different coordinates, and the two norms of the pr
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
 from fedvi.arrays import Array
-from fedvi.compiling import jnp
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import ExactProjection
 from fedvi.models.base import Model
+from fedvi.models.expectations import GaussHermite
 from fedvi.models.row_vectors import Part, ProjectedVectors, VectorsOf
 from fedvi.numerics import widen
 
@@ -37,9 +37,20 @@ WIDEST = 1e4
 
 
 class LinearPredictorModel(Model):
-    """A model that knows the value and the slopes of its one-dimensional expectation."""
+    """A model that knows `log p(y | eta)`, or the value and the slopes of its expectation.
 
-    @abc.abstractmethod
+    A new likelihood brings `log_prob` and `predictive`, and `curvature_bound` for noise-aware factors. Expectations are
+    then taken by quadrature and differentiated. A closed form is faster: define `value` and `slopes` instead.
+
+    slope_rounding: relative error of a row's slopes that may depend on other rows; 0 where it is proven that none does.
+    """
+
+    slope_rounding: ClassVar[float] = float(np.finfo(np.float64).eps)
+
+    def log_prob(self, eta: Float[Array, "k n"], y: Float[Array, "1 n"]) -> Float[Array, "k n"]:  # noqa: ARG002
+        """Return `log p(y | eta)`, element by element, in JAX."""
+        raise InputError(f"{type(self).__name__} has no log_prob(eta, y). Define it, or define value and slopes.")
+
     def value(
         self,
         mean: Float[Array, " n"],
@@ -48,8 +59,10 @@ class LinearPredictorModel(Model):
         z: Float[Array, " s"],
     ) -> Float[Array, " n"]:
         """Return `E[log p(y_i | eta_i)]` for eta_i ~ N(mean_i, variance_i)."""
+        points, weights = GaussHermite().points(z)
+        eta = mean[None] + jnp.sqrt(jnp.maximum(variance, 1e-12))[None] * points[:, None]
+        return jnp.sum(weights[:, None] * self.log_prob(eta, y[None]), axis=0)
 
-    @abc.abstractmethod
     def slopes(
         self,
         mean: Float[Array, " n"],
@@ -57,10 +70,11 @@ class LinearPredictorModel(Model):
         y: Float[Array, " n"],
         z: Float[Array, " s"],
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Return the derivatives of `value` by mean and by variance.
+        """Return the derivatives of `value` by mean and by variance: of the value as it is computed.
 
         Those of a row must depend on that row alone: clipping, and with it privacy, rests on it.
         """
+        return jax.grad(lambda m, v: jnp.sum(self.value(m, v, y, z)), (0, 1))(mean, variance)
 
     @property
     def abilities(self) -> frozenset[str]:
@@ -123,7 +137,7 @@ class LinearPredictorModel(Model):
         slopes = self.exact_slopes(q, z, feature_bound)
 
         def vectors(x: Array, y: Array, lengths: Array) -> Part:
-            return Part(ProjectedVectors(*slopes(x, y, lengths), x.shape[1]))
+            return Part(ProjectedVectors(*slopes(x, y, lengths), x.shape[1], self.slope_rounding))
 
         return vectors
 

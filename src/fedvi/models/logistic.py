@@ -11,25 +11,29 @@ a and b are the exact derivatives of the value as it is computed, and cost one s
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.arrays import Array
+from fedvi.arrays import Array, namespace
 from fedvi.checks import not_a_class, one_of
 from fedvi.compiling import jax, jnp
-from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
+from fedvi.families.noisy import NoisyGaussian
+from fedvi.models.base import Defaults
 from fedvi.models.expectations import GaussHermite, MonteCarlo, log_expected_sigmoid
 from fedvi.models.linear_predictor import LinearPredictorModel
-from fedvi.models.predictive import Bernoulli
+from fedvi.models.predictive import Bernoulli, reach_of, sigmoid
+from fedvi.models.width import Width
 from fedvi.pytree import pytree, static
 
 
 @pytree
 class LogisticRegression(LinearPredictorModel):
-    """Binary classification with labels -1 and +1.
+    """Binary classification with labels -1 and +1, or 0 and 1.
 
     expectation: how `E_q[log p]` is taken while learning: `GaussHermite(20)` or `MonteCarlo(50)`.
     predictive_link: `probit`, the approximation sigmoid(m / sqrt(1 + pi v / 8)) that the paper used, or `exact`.
@@ -37,6 +41,11 @@ class LogisticRegression(LinearPredictorModel):
 
     expectation: GaussHermite | MonteCarlo = field(default_factory=GaussHermite)
     predictive_link: str = static(default="probit")
+
+    slope_rounding: ClassVar[float] = 0.0
+    effect: ClassVar[str] = "odds ratio"
+    wanted: ClassVar[str] = "labels 0 and 1, or -1 and +1"
+    defaults: ClassVar[Defaults] = Defaults(prior_variance=1.0, typical_slope=1.0)
 
     def __post_init__(self) -> None:
         not_a_class("expectation", self.expectation)
@@ -87,20 +96,29 @@ class LogisticRegression(LinearPredictorModel):
         """Return the probability of +1 for every row."""
         mean, variance = q.project(x)
         if self.predictive_link == "probit":
-            return Bernoulli(mean / jnp.sqrt(1 + jnp.pi * variance / 8))
+            return Bernoulli(mean / namespace(mean).sqrt(1 + math.pi * variance / 8))
         return Bernoulli(log_expected_sigmoid(mean, variance) - log_expected_sigmoid(-mean, variance))
+
+    @property
+    def width(self) -> Width:
+        """The curvature of the rows, as a share of its bound."""
+        return _Width(self)
+
+    def predictions(self, q: GaussianFamily, x: Any, level: float) -> dict[str, Array]:
+        """Return the probability of +1 and its credible interval."""
+        mean, variance = q.project(x)
+        xp, odds = namespace(mean), self.predictive(q, x).log_odds
+        half = reach_of(level) * xp.sqrt(variance)
+        low, high = xp.minimum(mean - half, odds), xp.maximum(mean + half, odds)  # extreme means may lie outside
+        return {"mean": sigmoid(odds), "low": sigmoid(low), "high": sigmoid(high)}
+
+    def targets(self, y: np.ndarray) -> np.ndarray:
+        """Return labels -1 and +1; 0 means -1."""
+        return np.where(y == 0, np.asarray(-1, y.dtype), y)
 
     def usable(self, y: np.ndarray) -> np.ndarray:
         """Tell which labels are -1 or +1."""
         return np.abs(y) == 1
-
-    def check_targets(self, y: np.ndarray, where: str) -> None:
-        """Raise unless all labels are -1 or +1."""
-        wrong = np.flatnonzero(~self.usable(y))
-        if wrong.size == 0:
-            return
-        remedy = "Use 2 * y - 1." if np.all((y == 0) | (y == 1)) else "This model has two classes."
-        raise InputError(f"Expected labels -1 and +1, got {y[wrong[0]]:g} in {where}, row {wrong[0]}. {remedy}")
 
 
 def _in_order(terms: Float[Array, "k n"]) -> Float[Array, " n"]:
@@ -111,3 +129,21 @@ def _in_order(terms: Float[Array, "k n"]) -> Float[Array, " n"]:
 def _root(variance: Float[Array, " n"]) -> Float[Array, " n"]:
     # A row of zeros has variance 0, where the square root has no derivative.
     return jnp.sqrt(jnp.maximum(variance, 1e-12))
+
+
+LEAST_CURVATURE = 0.02
+"""Least ratio of a logistic model: as if nearly all rows were predicted with 99.5 % confidence."""
+
+
+class _Width(Width):
+    def numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        from scipy.special import expit  # takes a while to import
+
+        return 4 * expit(eta) * expit(-eta)
+
+    def ratio(self, average: float, error: float) -> float:  # noqa: ARG002
+        return min(max(average, LEAST_CURVATURE), 1.0)
+
+    def corrected(self, factor: Any, ratio: float, mean: Any) -> Any:
+        natural_mean = factor.natural_mean - (1 - ratio) * factor.precision * mean
+        return NoisyGaussian(natural_mean, factor.precision * ratio, factor.noise * ratio)

@@ -47,7 +47,7 @@ def _numbers(array: Any, column: str, name: str, start: int) -> np.ndarray:
 
     kind = array.type
     if pa.types.is_float64(kind):
-        return array.to_numpy(zero_copy_only=False)
+        return _as_numpy(array, np.nan)
     if pa.types.is_null(kind):
         return np.full(len(array), np.nan)
     if pa.types.is_boolean(kind):
@@ -58,7 +58,12 @@ def _numbers(array: Any, column: str, name: str, start: int) -> np.ndarray:
         )
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return numbers_of(_text(array, column, name, start), column, name, start)
-    return array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return _as_numpy(array.cast(pa.float64(), safe=False), np.nan)
+
+
+def _as_numpy(array: Any, missing: float) -> np.ndarray:
+    """Return the numbers without a copy if none is missing; Arrow's own `to_numpy` would import pandas."""
+    return np.from_dlpack(array.fill_null(missing) if array.null_count else array)
 
 
 def _text(array: Any, column: str, name: str, start: int) -> Text:
@@ -78,9 +83,7 @@ def _text(array: Any, column: str, name: str, start: int) -> Text:
         row = start + array.indices.index(array.dictionary.index(error.object).as_py()).as_py()
         got = repr(error.object)[1:]
         raise InputError(f"Expected UTF-8 text in {place(name, row, column)}, got {got}. {GIVE_ENCODING}") from None
-    indices = array.indices.cast(pa.int32())
-    codes = (indices.fill_null(-1) if indices.null_count else indices).to_numpy(zero_copy_only=False)
-    return stripped(codes, words)
+    return stripped(_as_numpy(array.indices.cast(pa.int32()), -1), words)
 
 
 def numbers_of(text: Text, column: str, name: str, start: int) -> np.ndarray:

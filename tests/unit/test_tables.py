@@ -287,6 +287,23 @@ def test_a_number_as_target_is_clipped_and_scaled() -> None:
     assert encoded.counts.clipped == {"x": 0, "y": 1}
 
 
+@pytest.mark.parametrize("values", [("0", "1"), ("false", "true"), ("True", "False"), ("1.0", "0")])
+def test_labels_may_be_0_and_1_or_booleans(tmp_path: Path, values: tuple[str, str]) -> None:
+    truth = [True, False, False, True]
+    schema = Schema((Number("x", 0, 1, 0, 1),), BinaryTarget("y", values))
+    sign = -1 if values[0] in ("True", "1.0") else 1
+    (tmp_path / "t.csv").write_text("x,y\n0,TRUE\n0,0\n0,False\n0,1.0\n")
+    forms = [truth, [1, 0, 0, 1], [1.0, 0.0, 0.0, 1.0], ["true", "FALSE", "0", "1"]]
+    x = np.zeros(4)
+    tables: list[Any] = [{"x": x, "y": form} for form in forms]
+    for table in [*tables, pd.DataFrame(tables[0]), pl.DataFrame(tables[0]), tmp_path / "t.csv"]:
+        y = encode(schema, table).y
+        assert y is not None
+        assert y.tolist() == [sign * (1 if each else -1) for each in truth]
+    with pytest.raises(InputError, match=r"Expected 'no' or 'yes' in row 1 .* got 'true'"):
+        encode(SMALL, ROWS | {"died": [True, False]})
+
+
 def test_tables_without_the_target_can_be_encoded_to_predict() -> None:
     encoded = encode(SMALL, {"age": [30], "sex": ["F"]}, target=False)
     assert encoded.y is None

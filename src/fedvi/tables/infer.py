@@ -30,7 +30,7 @@ from fedvi.tables.encode import Encoder, chunks
 from fedvi.tables.read import NUMBER, TEXT, Chunk, Kind, Source, TableSource, Text, open_table
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget, Target
-from fedvi.tables.words import MISSING, NotANumber, parse_number, place, plain
+from fedvi.tables.words import MISSING, NotANumber, is_number, place, plain
 
 NEGATIVES = ("0", "-1", "no", "false", "n", "f", "negative", "neg", "none", "absent", "control")
 MOST_DISTINCT = 200_000
@@ -79,11 +79,14 @@ def infer_schema(
     rows = found[target].rows
     notes: list[str] = []
     wanted = _target(found[target], reader.name, notes)
-    columns = [
-        column
-        for name in names
-        if name != target and (column := _column(found[name], max_categories, notes)) is not None
-    ]
+    columns = []
+    for name in names:
+        if name != target:
+            column = _column(found[name], max_categories, notes)
+            if isinstance(column, str):
+                notes.append(f"Column {name!r} was left out: {column}.")
+            else:
+                columns.append(column)
     if not columns:
         raise InputError(f"Expected a column of {reader.name} to predict {target!r} from, got none. {' '.join(notes)}")
     schema = Schema(tuple(columns), wanted)
@@ -165,16 +168,7 @@ def _first_guess(reader: TableSource, names: list[str]) -> dict[str, Kind]:
     """Return text for columns that hold text in the first rows."""
     with closing(reader.chunks(dict.fromkeys(names, TEXT))) as chunks:
         first = next(chunks)
-    return {name: NUMBER if _all_numbers(first.texts[name].values[:1000]) else TEXT for name in names}
-
-
-def _all_numbers(values: Sequence[str]) -> bool:
-    try:
-        for value in values:
-            parse_number(value)
-    except ValueError:
-        return False
-    return True
+    return {name: NUMBER if all(map(is_number, first.texts[name].values[:1000])) else TEXT for name in names}
 
 
 def _finite(chunk: Chunk, name: str, table: str) -> np.ndarray:
@@ -186,55 +180,47 @@ def _finite(chunk: Chunk, name: str, table: str) -> np.ndarray:
     return values
 
 
-def _column(found: Summary, max_categories: int, notes: list[str]) -> Column | None:
-    """Return the column, or nothing and a note why."""
+def _column(found: Summary, max_categories: int, notes: list[str]) -> Column | str:
+    """Return the column, or why it is left out."""
     if found.measured == 0:
-        notes.append(f"Column {found.name!r} was left out: it holds no value.")
-        return None
-    return _number(found, notes) if found.is_number else _category(found, max_categories, notes)
+        return "it holds no value"
+    return _number(found) if found.is_number else _category(found, max_categories, notes)
 
 
-def _number(found: Summary, notes: list[str]) -> Number | None:
+def _number(found: Summary) -> Number | str:
     if found.low == found.high:
-        notes.append(f"Column {found.name!r} was left out: it is {found.low:g} in all rows.")
-        return None
+        return f"it is {found.low:g} in all rows"
     return Number(found.name, *_bounds_and_scale(found), missing="indicator" if found.missing else "centre")
 
 
-def _category(found: Summary, max_categories: int, notes: list[str]) -> Category | None:
+def _category(found: Summary, max_categories: int, notes: list[str]) -> Category | str:
     distinct = len(found.counts)
     if found.overflown or (distinct > IDENTIFIER_VALUES and distinct > found.measured / 2):
         least = "more than " if found.overflown else ""
-        notes.append(
-            f"Column {found.name!r} was left out: {least}{distinct} different texts in {found.measured} rows, "
-            "like a name or a number of a person."
-        )
-        return None
-    dates = sum(count for value, count in found.counts.items() if DATE.fullmatch(value))
-    if dates > found.measured / 2:
-        notes.append(
-            f"Column {found.name!r} was left out: it holds dates or times. Make numbers of them, if they matter."
-        )
-        return None
-    numbers = sum(count for value, count in found.counts.items() if _all_numbers([value]))
-    if numbers > found.measured / 2:
-        odd = next(value for value in found.counts if not _all_numbers([value]))
+        return f"{least}{distinct} distinct values in {found.measured} rows. It looks like an identifier"
+    if _most(found, lambda value: DATE.fullmatch(value) is not None):
+        return "it holds dates or times. Make numbers of them, if they matter"
+    if _most(found, is_number):
+        odd = next(value for value in found.counts if not is_number(value))
         notes.append(
             f"Column {found.name!r} became a category although most of its values are numbers: it holds {odd!r} too."
         )
     values = [value for value, _ in found.counts.most_common() if value != OTHER]
+    if not values:
+        return f"it is {OTHER!r} in all rows"
+    if distinct == 1 and not found.missing:
+        return f"it is {values[0]!r} in all rows"
     if len(values) > max_categories:
         notes.append(
             f"Column {found.name!r} has {len(values)} values: the {max_categories} most frequent ones became features, "
             f"the others are counted as {OTHER!r}."
         )
-    if not values:
-        notes.append(f"Column {found.name!r} was left out: it is {OTHER!r} in all rows.")
-        return None
-    if len(found.counts) == 1 and not found.missing:
-        notes.append(f"Column {found.name!r} was left out: it is {values[0]!r} in all rows.")
-        return None
     return Category(found.name, tuple(sorted(values[:max_categories])))
+
+
+def _most(found: Summary, holds: Callable[[str], bool]) -> bool:
+    """Tell whether something holds for the values of most rows."""
+    return sum(count for value, count in found.counts.items() if holds(value)) > found.measured / 2
 
 
 def _target(found: Summary, table: str, notes: list[str]) -> Target:

@@ -22,7 +22,7 @@ import numpy as np
 
 from fedvi.config import near
 from fedvi.errors import InputError
-from fedvi.tables.words import in_one_line, place
+from fedvi.tables.words import check_once, in_one_line, place
 
 Kind = Literal["number", "text"]
 NUMBER: Kind = "number"
@@ -109,11 +109,7 @@ class TableSource(ABC):
         """Yield chunks of columns that are there."""
 
     def _check_columns(self) -> None:
-        seen: set[str] = set()
-        for column in self.columns:
-            if column in seen:
-                raise InputError(f"Expected every column of {self.name} once, got {column!r} twice. Rename one.")
-            seen.add(column)
+        check_once(self.columns, f"column of {self.name}")
         if not self.columns:
             raise InputError(f"Expected columns in {self.name}, got none.")
 

@@ -29,7 +29,7 @@ from fedvi.files import digest
 from fedvi.tables.columns import Column
 from fedvi.tables.parts import Part, Scaled
 from fedvi.tables.targets import Target
-from fedvi.tables.words import plain
+from fedvi.tables.words import check_once, plain
 
 FORMAT = 1
 INTERCEPT = "(intercept)"
@@ -68,8 +68,8 @@ class Schema:
         names = [column.name for column in self.columns]
         if self.target.name in names:
             raise InputError(f"Expected the target not to be among the columns, got {self.target.name!r} in both.")
-        _check_once(names, "column")
-        _check_once(self.features, "feature")
+        check_once(names, "column")
+        check_once(self.features, "feature")
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -252,14 +252,6 @@ def _check_given(table: Mapping[str, Any], needed: Iterable[str], path: str) -> 
     for key in needed:
         if key not in table:
             raise InputError(f"Expected key {key} in {path}, got {', '.join(table) or 'nothing'}.")
-
-
-def _check_once(names: Iterable[str], what: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InputError(f"Expected every {what} once, got {name!r} twice. Rename one.")
-        seen.add(name)
 
 
 def _lines(table: Mapping[str, Any], comments: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from fedvi.errors import InputError
 from fedvi.tables.parts import Counts, Listed, Part, Scaled
 from fedvi.tables.read import Chunk
+from fedvi.tables.words import plain
 
 if TYPE_CHECKING:
     from fedvi.models.base import Model
@@ -104,7 +105,7 @@ class BinaryTarget(Listed, Target, kind="category"):
 
     def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, " n"]:
         """Return -1 for the first value and +1 for the second one."""
-        codes, missing, unknown = self.codes(chunk)
+        codes, missing, unknown = self.codes(chunk, **self._spellings())
         y = SIGNS.take(codes, mode="clip")
         counts.add(missing={self.name: 0 if missing is None else int(missing.sum())})
         if missing is None or unknown is None:
@@ -119,6 +120,14 @@ class BinaryTarget(Listed, Target, kind="category"):
                 f"got {chunk.texts[self.name].word(row)!r}. Leave such rows out, or correct values in the schema."
             )
         return self.known(y, missing, chunk)
+
+    def _spellings(self) -> dict[str, int]:
+        """Return other words for the classes: 0 and 1 mean false and true, and the other way round."""
+        words = [plain(value) for value in self.values]
+        if set(words) not in ({"0", "1"}, {"false", "true"}):
+            return {}
+        first = int(words[0] in ("1", "true"))
+        return {word: code ^ first for pair in (("0", "1"), ("false", "true")) for code, word in enumerate(pair)}
 
     def model(self) -> Model:
         """Return logistic regression."""

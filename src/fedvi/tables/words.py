@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fedvi.errors import InputError
 
@@ -31,6 +31,15 @@ class NotANumber(InputError):
         self.column = column
 
 
+def check_once(names: Iterable[str], what: str) -> None:
+    """Raise `InputError` for a name that comes twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"Expected every {what} once, got {name!r} twice. Rename one.")
+        seen.add(name)
+
+
 def place(name: str, row: int, column: str) -> str:
     """Return where a value stands, for errors; `row` counts from 0."""
     return f"row {row + 1} of column {column!r} of {name}"
@@ -50,12 +59,18 @@ def parse_number(text: str) -> float:
     return float(text)
 
 
+def is_number(text: str) -> bool:
+    """Tell whether a text holds a number, or a word of `MISSING`."""
+    try:
+        parse_number(text)
+    except ValueError:
+        return False
+    return True
+
+
 def number_or_nan(text: str) -> float:
     """Return the number that a text holds, or NaN."""
-    try:
-        return parse_number(text)
-    except ValueError:
-        return math.nan
+    return parse_number(text) if is_number(text) else math.nan
 
 
 def plain(text: str) -> str:

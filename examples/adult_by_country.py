@@ -1,7 +1,7 @@
 """Adult by country: one site per country of birth, so unequal that most have a hundredth of the largest one's rows.
 
-Who earns more than 50,000 dollars? Countries with fewer than 100 people form one site. How well the probabilities are
-calibrated is the point: of the people with probability 0.8, eight of ten should. A simulation: its noise is seeded, so
+The target: does a person earn more than 50,000 dollars? Countries with fewer than 100 people form one site. The example
+checks calibration: of the people with probability 0.8, eight of ten should. It is a simulation: its noise is seeded, so
 nothing here is private.
 
     python examples/adult_by_country.py [PICTURE]

@@ -1,6 +1,6 @@
 """A model of your own: regression that outliers do not disturb, over three laboratories.
 
-Noise with heavy tails (Student's t) is one function of a single example. Compare with the built-in Gaussian noise.
+Noise with heavy tails (Student's t) is one function of a single row. Compare with the built-in Gaussian noise.
 
     python examples/own_model.py
 """

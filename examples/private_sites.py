@@ -1,7 +1,7 @@
 """Private sites: four hospitals, each with its own privacy budget, learn one model by DP-PVI.
 
-What privacy costs in predictions, and who spends how much when. A simulation: its noise is seeded, so nothing here is
-private; real sites use `PrivateClient` with a ledger (docs/privacy.md).
+It shows what privacy costs in predictions, and what each site spends when. It is a simulation: its noise is seeded, so
+nothing here is private. Real sites use `PrivateClient` with a ledger (docs/privacy.md).
 
     python examples/private_sites.py [PICTURE]
 """

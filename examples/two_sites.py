@@ -1,7 +1,7 @@
 """Two sites get one posterior, and it equals the posterior of the pooled rows.
 
-The northern site's features vary mostly along one direction, the southern site's along another. Alone, each knows only
-one combination of the two weights. They exchange factors (a vector and a matrix each), never rows.
+The northern site's features vary mostly along one direction, the southern site's along another. Alone, each site can
+estimate only one combination of the two weights. They exchange factors (a vector and a matrix each), never rows.
 
     python examples/two_sites.py [PICTURE]
 """

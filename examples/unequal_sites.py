@@ -1,7 +1,7 @@
 """Unequal sites: small sites see almost only one class, large ones the other. Which algorithm copes?
 
 Small sites communicate often and large ones rarely, as in the paper. Partitioned VI remembers each site's contribution
-as a factor; global VI follows whoever communicates most; the committee machine communicates once.
+as a factor; global VI follows the site that communicates most; the committee machine communicates once.
 
     python examples/unequal_sites.py [PICTURE]
 """

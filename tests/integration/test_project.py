@@ -130,6 +130,23 @@ def test_documents_run_and_print_what_they_show(document: str, tmp_path: Path, m
             assert printed.getvalue() == shown
 
 
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_documents_name_files_and_headings_that_exist(document: Path) -> None:
+    text = document.read_text()
+    for place, heading in re.findall(r"\]\((?!http)([^)#\s]*)#?([^)\s]*)\)", text):
+        target = document.parent / place if place else document
+        assert target.exists(), place
+        titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE) if heading else []
+        slugs = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+        assert not heading or heading in slugs, f"{place}#{heading}"
+    if document.name != "CHANGELOG.md":  # which speaks of the past
+        for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", text):
+            assert any((folder / name).exists() for folder in (ROOT, SOURCE, SOURCE.parent)), name
+
+
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_examples_run(example: Path, tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=300)

@@ -189,3 +189,18 @@ def test_fit_predict_and_inspect_agree_and_overwrite_nothing(here: Here) -> None
     assert here("inspect", "model", "--figure", "figure.svg")[0] == 0
     assert "<svg" in (here.directory / "figure.svg").read_text()
     assert "PNG, SVG" in " ".join(here("inspect", "--help")[1].split())
+
+
+@pytest.mark.parametrize(
+    ("code", "imported"),
+    [
+        ("import fedvi.tables, fedvi.cli.schema", []),
+        ("from fedvi.tables.encode import encode; from fedvi.tables import Schema", []),
+        ("from fedvi import infer_schema; infer_schema('t.csv', 'y')", ["pyarrow"]),
+    ],
+)
+def test_tables_need_neither_jax_nor_pandas(tmp_path: Path, code: str, imported: list[str]) -> None:
+    (tmp_path / "t.csv").write_text("x,z,y\n1,a,no\nNA,b,yes\n3,,no\n")
+    code += "; import sys; print([name for name in ('jax', 'pandas', 'pyarrow', 'scipy') if name in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == repr(imported)

@@ -18,7 +18,18 @@ from typer.testing import CliRunner
 
 from fedvi.cli.main import app
 from fedvi.errors import InputError
-from fedvi.tables import BinaryTarget, Category, Number, NumberTarget, Schema, arrow_tables, csv_tables, infer_schema
+from fedvi.tables import (
+    BinaryTarget,
+    Category,
+    Column,
+    Number,
+    NumberTarget,
+    Schema,
+    Target,
+    arrow_tables,
+    csv_tables,
+    infer_schema,
+)
 from fedvi.tables.encode import encode
 from fedvi.tables.words import plain
 
@@ -170,6 +181,48 @@ def test_values_may_be_written_as_numbers_and_truth_values() -> None:
     schema = Schema.from_toml(TOML.replace('["no", "yes"]', "[0, 1]").replace('["F", "M"]', "[false, true, 2.0, 2.5]"))
     assert schema.target == BinaryTarget("died", ("0", "1"))
     assert schema.columns[1] == Category("sex", ("false", "true", "2", "2.5"))
+
+
+def test_a_new_kind_is_one_class(tmp_path: Path) -> None:
+    """A column of steps and a target of logarithms: files, digests and encoding know them by their class alone."""
+    try:
+
+        @dataclasses.dataclass(frozen=True)
+        class Steps(Number, kind="steps"):
+            @property
+            def features(self) -> tuple[str, ...]:
+                return (f"{self.name} above {self.low:g}", f"{self.name} above {self.high:g}")
+
+            def encode(self, chunk: Any, counts: Any) -> np.ndarray:  # noqa: ARG002
+                return np.column_stack([chunk.numbers[self.name] > self.low, chunk.numbers[self.name] > self.high])
+
+            def typical(self, power: int) -> np.ndarray:
+                return np.array([0.5, 0.5]) ** power
+
+        @dataclasses.dataclass(frozen=True)
+        class Logarithm(NumberTarget, kind="logarithm"):
+            def encode(self, chunk: Any, counts: Any) -> np.ndarray:  # noqa: ARG002
+                return np.log(chunk.numbers[self.name])
+
+            def decode(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+                return {name: np.exp(values) for name, values in columns.items()}
+
+        schema = Schema((Steps("age", 40, 60, 50, 20), SEX), Logarithm("days", 1, 60, 7, 4.5))
+        schema.save(tmp_path / "schema.toml")
+        again = Schema.load(tmp_path / "schema.toml")
+        assert again == schema
+        assert again.digest == schema.digest
+        assert schema.digest != Schema((Number("age", 40, 60, 50, 20), SEX), schema.target).digest
+        encoded = encode(again, {"age": [30, 50, 70], "sex": ["F", "M", "F"], "days": [1, 10, 100]})
+        assert encoded.x[:, 1:3].tolist() == [[0, 0], [1, 0], [1, 1]]
+        assert encoded.y is not None
+        np.testing.assert_allclose(encoded.y, np.log([1, 10, 100]), rtol=1e-6)
+        assert again.typical(2)[1:3].tolist() == [0.25, 0.25]
+        assert again.target.decode({"mean": np.log([10.0])})["mean"] == pytest.approx(10)
+    finally:
+        del Column.kinds["steps"], Target.kinds["logarithm"]
+    with pytest.raises(InputError, match="Unknown value 'logarithm' of target"):
+        Schema.load(tmp_path / "schema.toml")
 
 
 @pytest.mark.parametrize(

@@ -357,12 +357,17 @@ def test_leaving_a_stream_early_leaves_nothing_running(tmp_path: Path, monkeypat
     assert encode(SMALL, tmp_path / "u.csv").counts.rows == 30
 
 
-def test_importing_fedvi_tables_does_not_import_arrow() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys, fedvi.tables, fedvi.cli.schema; print('pyarrow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+def test_gaps_are_found_in_parts_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_tables, "CHUNK_ROWS", 7)
+    numbers = [None if row % 3 == 0 or row > 90 else row / 8 for row in range(100)]
+    words = [None if row % 5 == 0 else "ab"[row % 2] for row in range(100)]
+    table = pa.table({"whole": range(100), "x": numbers, "y": words})
+    chunks = list(open_table(table.slice(3)).chunks({"x": NUMBER, "whole": NUMBER, "y": TEXT}))
+    found = np.concatenate([chunk.numbers["x"] for chunk in chunks])
+    np.testing.assert_array_equal(found, np.array(numbers[3:], float))
+    assert np.concatenate([chunk.numbers["whole"] for chunk in chunks]).tolist() == list(range(3, 100))
+    texts = [chunk.texts["y"] for chunk in chunks]
+    assert [text.values[code] if code >= 0 else None for text in texts for code in text.codes] == words[3:]
 
 
 # Errors.

@@ -47,7 +47,7 @@ def _numbers(array: Any, column: str, name: str, start: int) -> np.ndarray:
 
     kind = array.type
     if pa.types.is_float64(kind):
-        return _as_numpy(array, np.nan)
+        return _as_numpy(array, np.nan, "f8")
     if pa.types.is_null(kind):
         return np.full(len(array), np.nan)
     if pa.types.is_boolean(kind):
@@ -58,12 +58,16 @@ def _numbers(array: Any, column: str, name: str, start: int) -> np.ndarray:
         )
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return numbers_of(_text(array, column, name, start), column, name, start)
-    return _as_numpy(array.cast(pa.float64(), safe=False), np.nan)
+    return _as_numpy(array.cast(pa.float64(), safe=False), np.nan, "f8")
 
 
-def _as_numpy(array: Any, missing: float) -> np.ndarray:
-    """Return the numbers without a copy if none is missing; Arrow's own `to_numpy` would import pandas."""
-    return np.from_dlpack(array.fill_null(missing) if array.null_count else array)
+def _as_numpy(array: Any, missing: float, dtype: str) -> np.ndarray:
+    """Return the numbers without a copy if none is missing; `to_numpy` and `fill_null` of Arrow would import pandas."""
+    if not array.null_count:
+        return np.from_dlpack(array)
+    rows = slice(array.offset, array.offset + len(array))
+    valid, numbers = (np.frombuffer(buffer, kind) for buffer, kind in zip(array.buffers(), ("u1", dtype), strict=True))
+    return np.where(np.unpackbits(valid, bitorder="little")[rows], numbers[rows], missing)
 
 
 def _text(array: Any, column: str, name: str, start: int) -> Text:
@@ -83,7 +87,7 @@ def _text(array: Any, column: str, name: str, start: int) -> Text:
         row = start + array.indices.index(array.dictionary.index(error.object).as_py()).as_py()
         got = repr(error.object)[1:]
         raise InputError(f"Expected UTF-8 text in {place(name, row, column)}, got {got}. {GIVE_ENCODING}") from None
-    return stripped(_as_numpy(array.indices.cast(pa.int32()), -1), words)
+    return stripped(_as_numpy(array.indices.cast(pa.int32()), -1, "i4"), words)
 
 
 def numbers_of(text: Text, column: str, name: str, start: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from fedvi.experiments import Experiment, Results, RunDirectory, heatmap_experim
 from fedvi.experiments.config import shown
 from fedvi.experiments.local_pool import execute
 from fedvi.experiments.papers import paper_config
+from fedvi.experiments.runs import settings_digest
 from fedvi.inference import GlobalVI, GradientSteps
 from fedvi.privacy import Minibatch
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
@@ -428,3 +430,46 @@ def test_resuming_with_other_settings_is_refused(rows: Path, tmp_path: Path) -> 
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "was started with other settings (seeds)" in errors
+
+
+OWN = """
+from fedvi.models import LogisticRegression
+from fedvi.pytree import pytree, static
+from fedvi.simulation import RoundRobin
+
+@pytree
+class Halved(LogisticRegression):
+    power: float = static(default=0.5)
+
+@pytree
+class Once(RoundRobin):
+    def turns(self, rows, max_updates, rng):
+        return super().turns(rows, [1] * len(rows), rng)
+"""
+
+
+def test_a_sweep_names_own_classes_in_its_folder_also_for_other_processes(rows: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    (folder / "own_parts_of_a_sweep.py").write_text(OWN)
+    config = small_config(rows)
+    del config["partition"]["skewed"], config["method"]["private"]
+    config["model"] = {"kind": "own_parts_of_a_sweep:Halved", "power": 0.25}
+    config["method"]["pvi"]["schedule"] = "own_parts_of_a_sweep:Once"
+    (folder / "c.toml").write_text(tomli_w.dumps(config))
+    process = command("simulate", folder / "c.toml", "--out", tmp_path / "out", "--workers", 2, cwd=tmp_path)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert [run["communications"] for run in read(tmp_path / "out").results["even"]["pvi"]["runs"]] == [4, 4]
+
+
+def test_runs_count_only_if_all_settings_are_the_same_defaults_included(rows: Path) -> None:
+    config = small_config(rows)
+    experiment = Experiment.of(config)
+    (spec, *_) = experiment.runs()
+    before = settings_digest(config, spec)
+    said = {"kind": "LogisticRegression", "predictive_link": "probit"}  # as it is without words
+    assert settings_digest({**config, "model": said}, spec) == before
+    assert settings_digest({**config, "model": {**said, "predictive_link": "exact"}}, spec) != before
+    assert settings_digest({**config, "prior": {"kind": "Gaussian", "variance": 2.0}}, spec) != before
+    assert settings_digest(config, dataclasses.replace(spec, seed=9)) != before

@@ -47,7 +47,7 @@ def make_status(version: int = 40, /, **changed: Any) -> dict[str, Any]:
         "started": now - 100,
         "stop": "",
         "over": False,
-        "model": "logistic",
+        "model": "LogisticRegression",
         "features": 50,
         "schema": "ab12",
         "sites": sites,

@@ -27,7 +27,6 @@ from fedvi.inference.rows import Table
 from fedvi.privacy import accounting
 from fedvi.privacy.events import NOT_PRIVATE, to_json
 from fedvi.privacy.ledger.statement import SIMULATION
-from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.simulation.prepare import RunSettings
 from fedvi.simulation.results import Result
 from fedvi.simulation.simulate import simulate_all
@@ -200,7 +199,7 @@ def _privacy(result: Result, sizes: dict[str, int], algorithm: Any) -> dict[str,
         exact[name] = accounting.epsilon({event: count}, float(budget.delta)) if count else 0.0
         proven[name] = exact[name]
         mechanism = algorithm.solver.mechanism
-        if isinstance(mechanism, FixedSizeGaussian):
+        if hasattr(mechanism, "proven_epsilon"):  # it accounts for its sampling as if it were another
             used = dataclasses.replace(mechanism, noise_multiplier=to_json(event)["noise_multiplier"])
             proven[name] = used.proven_epsilon(sizes[name], algorithm.solver.steps * count, float(budget.delta))
         for updates in _moments(count, most[index]):

@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedvi.compiling import jax, jnp
+from fedvi.config import search
 from fedvi.errors import InputError, UnknownClient
 from fedvi.federation.description import Description, check_name
 from fedvi.federation.wire import FINISHED, LEFT, pack, unpack
@@ -87,7 +88,9 @@ class CoordinatorFile(Closing):
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open an existing file."""
+        """Open an existing file. A model of one's own may be in its folder or in the current directory."""
+        for folder in (path.parent, Path()):
+            search(folder)
         store = cls(Database.open(path))
         try:
             _ = store.project

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvi.checks import in_range, positive, whole
-from fedvi.config import Allow, build, check_keys, check_kinds, convert, fill, read_toml
+from fedvi.config import Allow, build, check_keys, check_kinds, convert, fill, kind_of, read_toml, unknown
 from fedvi.errors import InputError
 from fedvi.federation.wire import FINISHED, LEFT, PAUSED, SPENT
 from fedvi.files import digest
@@ -32,8 +32,8 @@ FILE, SCHEMA_FILE = "federation.toml", "schema.toml"
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 RESERVED = {"server", "admin", "all", "coordinator"}
-MODELS = {True: "logistic", False: "linear"}
-"""Names for the target's own model, by whether it is one of two classes."""
+MODELS = {"logistic": "LogisticRegression", "linear": "LinearRegression"}
+"""Names for the target's own model, and its kind."""
 
 KEYS = ("format", "name", "sites", "schema", "id", "coordinator", "model", "training", "privacy", "stop")
 TABLES = {"coordinator": ("host", "port"), "training": ("rows", "updates"), "privacy": ("epsilon", "delta")}
@@ -125,11 +125,6 @@ class Description:
             in_range("delta", self.delta, 0, 1, open_low=True)
         check_kinds(self.model, "model", allow=self.kinds)
 
-    @property
-    def is_binary(self) -> bool:
-        """Whether the target is one of two classes."""
-        return bool(self.schema.target.classes)
-
     @cached_property
     def spec(self) -> Spec:
         """What all agree on, resolved; the noise is left to every site's budget."""
@@ -180,12 +175,13 @@ class Description:
         model = content.get("model", {})
         model = {"kind": model} if isinstance(model, str) else dict(_table(content, "model"))
         values |= convert(cls, {key: model.pop(key) for key in ("prior_variance",) if key in model}, "model")
-        if (kind := model.get("kind", MODELS[True])) in MODELS.values():
-            own = MODELS[bool(schema.target.classes)]
-            if "kind" in model and kind != own:
+        if (kind := model.get("kind")) in MODELS:
+            own = kind_of(type(schema.target.model()))
+            if MODELS[kind] != own:
                 raise InputError(f"Expected model.kind = {own!r} for the target of the schema, got {kind!r}.")
-            check_keys(model, ("kind",), "model")
-            model = {}
+            del model["kind"]
+        if model and "kind" not in model:
+            raise unknown(f"model.{next(iter(model))}", None, ("prior_variance", "kind, and then its own arguments"))
         stop = fill(StoppingRule, _table(content, "stop"), "stop")
         return cls(schema=schema, stop=stop, model=model or None, kinds=kinds, **values)
 
@@ -218,7 +214,7 @@ class Description:
             "schema": SCHEMA_FILE,
             "id": self.identity,
             "coordinator": {"host": self.host, "port": self.port},
-            "model": {**(self.model or {"kind": MODELS[self.is_binary]}), **given(prior_variance=self.prior_variance)},
+            "model": {**(self.model or {}), **given(prior_variance=self.prior_variance)},
             "training": {"rows": self.rows, "updates": self.updates},
             "privacy": given(epsilon=float(self.epsilon), delta=self.delta),
             "stop": dataclasses.asdict(self.stop),

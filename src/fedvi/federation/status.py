@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fedvi.config import kind_of
 from fedvi.federation.coordinator_file import ABSENT, CoordinatorFile
 from fedvi.federation.wire import SPENT, WORKING
 from fedvi.inference.metrics import evaluate
@@ -58,7 +59,7 @@ def status_of(store: CoordinatorFile, scores: Scores | None = None) -> dict[str,
         "started": store.started,
         "stop": store.stop,
         "over": store.over,
-        "model": "logistic" if project.is_binary else "linear",
+        "model": kind_of(type(project.spec.model)),
         "features": project.schema.dim,
         "schema": project.schema.digest,
         "sites": [{key: site[key] for key in SHOWN} for site in sites],

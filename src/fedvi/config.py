@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from fedvi.errors import InputError
+from fedvi.lazy import home_of
 
 T = TypeVar("T")
 
@@ -229,7 +230,7 @@ def known(role: str) -> Mapping[str, str]:
 def _imported(place: str, path: str) -> Any:
     module, _, name = place.partition(":")
     try:
-        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        return functools.reduce(getattr, name.split("."), importlib.import_module(home_of(module, name)))
     except AttributeError:
         there = vars(importlib.import_module(module))
         raise InputError(

@@ -15,12 +15,20 @@ from typing import Any
 
 from fedvi.pytree import is_pytree, register_waiting
 
+_homes: dict[str, dict[str, str]] = {}
+
+
+def home_of(module: str, name: str) -> str:
+    """Return the module that defines a name which a package exports: importing from there loads no JAX."""
+    importlib.import_module(module)
+    return _homes.get(module, {}).get(name, module)
+
 
 def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package that has an `__init__.pyi`."""
     module = sys.modules[package]
     stub = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text(encoding="utf-8"))
-    homes = {
+    homes = _homes[package] = {
         alias.name: str(node.module) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
 

@@ -34,6 +34,10 @@ def fit(
     ],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Write this posterior file.")],
     site_column: SiteColumn = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="The model, or your own as module:Class. Default: by the schema's target."),
+    ] = None,
     eps: Annotated[
         float | None, typer.Option("--eps", metavar="EPS", help="Set the budget of every site. Default: 1.")
     ] = None,
@@ -78,6 +82,7 @@ def fit(
         schema,
         tables,
         site_column=site_column,
+        model=model,
         epsilon=None if not_private else 1.0 if eps is None else eps,
         delta=parsed_delta(delta),
         public_rows=_public_rows(public_rows),

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedvi.checks import whole
+from fedvi.config import build
 from fedvi.datasets.partitions import ByColumn
 from fedvi.errors import InputError
 from fedvi.families.base import Factor
@@ -45,6 +46,7 @@ def fit(
     tables: Any,
     *,
     site_column: str | None = None,
+    model: Model | str | None = None,
     epsilon: float | Mapping[str, float] | None = 1.0,
     delta: float | str = AUTO,
     public_rows: Mapping[str, int] | None = None,
@@ -60,6 +62,7 @@ def fit(
     schema: a `Schema`, or the path of one.
     tables: one table (a path, or anything that speaks Arrow) with a `site_column`; or one table per site, by name or as
         a list of paths, which are then named for their files.
+    model: None for the one of the schema's target; your own as an object, or as "module:Class".
     epsilon: every site's budget, or one per site by name; None for no privacy. delta: of all budgets; `auto` for
         min(1e-5, 1 / (10 N)) with N the rows that a site declares, `paper` for 10^floor(log10(1/N)).
     public_rows: the number of rows that every site declares, by name. Default: two digits of it, rounded down. Files
@@ -74,6 +77,7 @@ def fit(
     return fit_rows(
         schema,
         lambda chosen: read_sites(chosen, tables, site_column, min_rows, encoding),
+        model=build(model, "model") if isinstance(model, str) else model,
         epsilon=epsilon,
         delta=delta,
         public_rows=public_rows,
@@ -91,6 +95,7 @@ def fit_rows(
     epsilon: float | Mapping[str, float] | None,
     delta: float | str,
     seed: int,
+    model: Model | None = None,
     public_rows: Mapping[str, int] | None = None,
     updates: int = UPDATES,
     standardise: bool = False,
@@ -121,7 +126,7 @@ def fit_rows(
         schema = standard.schema(schema, *scales)
         sites = encoded(schema)
     least = None if budgets is None else min(budget.epsilon for budget in budgets.values())
-    chosen = default_spec(schema, rows, least, updates)
+    chosen = default_spec(schema, rows, least, updates, model)
     result = simulate(
         sites,
         chosen.model,

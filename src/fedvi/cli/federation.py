@@ -52,6 +52,7 @@ updates = 600                         # optional: of every site, at most
 
 [model]                               # optional
 prior_variance = 1.0                  # of a weight
+# kind = "student_t:StudentT"         # a model of your own; each site must allow it in its policy file
 
 [privacy]                             # suggested: every site decides by itself
 epsilon = 1.0

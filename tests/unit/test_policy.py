@@ -14,8 +14,9 @@ from fedvi import Fitted, fit
 from fedvi.errors import InputError
 from fedvi.federation.description import Description
 from fedvi.federation.settings import FOLDER, SiteSettings
+from fedvi.fitting.from_federation import fitted_of
 from fedvi.inference import spec
-from small_federation import SCHEMA, project, rows_of
+from small_federation import SCHEMA, coordinator, project, rows_of, site
 
 OWN_MODEL = """
 from pathlib import Path
@@ -77,6 +78,22 @@ def test_a_policy_allows_it_and_the_site_agrees_with_the_coordinator(place: Plac
     assert found.spec.plain["model"]["power"] == 0.25
     assert found.digest == place.federation.digest
     assert found.digest != project().digest
+
+
+def test_an_allowed_model_works_at_a_real_site_and_comes_back_from_its_file(place: Place, tmp_path: Path) -> None:
+    (place.own / "policy.toml").write_text(f'kinds = ["{place.kind}"]')
+    with coordinator(tmp_path, place.settings().project) as server, site(tmp_path, place.settings().project) as client:
+        for _ in range(2):  # ask for q, then release a factor
+            request = client.request()
+            assert request is not None
+            client.receive(server.handle("north", request))
+    again = coordinator(tmp_path, place.federation)
+    with again:
+        assert again.version == 1
+        assert again.project.spec.plain == place.federation.spec.plain
+        fitted_of(again).save(tmp_path / "own.fedvi")
+    read = Fitted.load(tmp_path / "own.fedvi", kinds=[place.kind])
+    assert type(read.model).__name__ == "Tempered"
 
 
 def test_a_policy_that_came_with_the_kit_is_refused(place: Place) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from benchmarks.run import run_bench  # holds the process to one thread before it loads anything heavy
+from benchmarks import run_bench  # holds the process to one thread before it loads anything heavy
+from fedvi import console
 
 app = typer.Typer(help="Measure fedvi on this machine, as ratios.", no_args_is_help=True, add_completion=False)
 Quick = Annotated[bool, typer.Option("--quick", help="Few rounds, to see that all works.")]
@@ -40,42 +41,26 @@ def growth(quick: Quick = False, seed: Seed = 0, out: Out = None, as_json: Json 
 @app.command()
 def tables(quick: Quick = False, rows: Rows = 10_000_000, as_json: Json = False) -> None:
     """Time the encoding of CSV files, a long one and one with a tenth of its rows, beside pandas.read_csv."""
-    from benchmarks.csv_tables import markdown, measure_tables
+    from benchmarks.csv_tables import as_markdown, measure_tables
 
     results = measure_tables((100_000,) if quick else (rows // 10, rows), 1 if quick else 3)
-    typer.echo(json.dumps(results) if as_json else markdown(results))
+    typer.echo(json.dumps(results) if as_json else as_markdown(results), nl=as_json)
 
 
 def _measure(*, growth: bool, quick: bool, seed: int, out: Path | None, as_json: bool) -> None:
-    from rich.console import Console
-
-    with Console(stderr=True, quiet=as_json).status("Measuring ...") as status:
+    with console.working("Measuring ...", quiet=as_json) as status:
         results = run_bench(growth=growth, quick=quick, seed=seed, show=status.update)
+        from benchmarks.render import render, write_figures
+
         directory = out or Path("fedvi-runs") / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
-        written = _write(results, directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        numbers = directory / "bench.json"
+        numbers.write_text(json.dumps(results, indent=1) + "\n")
+        written = [numbers, *write_figures(results, directory)]
     if as_json:
-        typer.echo(json.dumps(results))
-        return
-    from benchmarks.render import render
-    from fedvi.reports import WIDE
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
-    for table in render(results):
-        console.print(table)
-    for note in results["notes"]:
-        console.print(note, markup=False, soft_wrap=True)
-    console.print(f"Written: {', '.join(map(str, written))}", markup=False, soft_wrap=True)
-
-
-def _write(results: dict[str, Any], directory: Path) -> list[Path]:
-    from benchmarks.figures import write_figures
-
-    directory.mkdir(parents=True, exist_ok=True)
-    numbers = directory / "bench.json"
-    numbers.write_text(json.dumps(results, indent=1) + "\n")
-    return [numbers, *write_figures(results, directory)]
+        console.print_json(results)
+    else:
+        console.show(*render(results), *results["notes"], f"Written: {', '.join(map(str, written))}")
 
 
 if __name__ == "__main__":

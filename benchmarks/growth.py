@@ -2,18 +2,41 @@
 
     cost ~ size^exponent        least squares of log cost on log size, over the upper half of the points
 
-The upper half, because at small sizes a constant dominates and would hide what grows.
+The upper half, because at small sizes a constant dominates and would hide what grows. Each point has a process of its
+own, so that its peak of memory is its own too:
+
+    python -m benchmarks.growth '{"axis": "clients", "size": 1000, "seed": 0, "rounds": 8}'
+
+prints what it measured as JSON. Axes `clients` and `rows` run `simulate`; `features`, `batch` and `seeds` time local
+steps beside the four bare products of the same size. Sizes are chosen so that only the axis grows: batches have a
+fixed size, whatever the number of rows.
+
+Points are minutes apart, and cannot take turns. So the clock is the processor's time of the process, which does not
+run while others have the core, and the best round counts.
 """
 
 from __future__ import annotations
 
+import gc
+import itertools
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
+from statistics import linear_regression
+from time import process_time
+from timeit import Timer
 from typing import Any
 
 from benchmarks.cold_start import output
-from benchmarks.machine import available_bytes
+from benchmarks.machine import peak_memory_mb
+from benchmarks.problem import BATCH, FEATURES, ROWS, STEPS, bare_products, make_table, one_site, updates
+from benchmarks.timing import take_turns
+from fedvi.inference.algorithms import PVI
+from fedvi.inference.gradient_steps import GradientSteps
+from fedvi.models.logistic import LogisticRegression
+from fedvi.privacy.mechanism import PoissonGaussian
+from fedvi.simulation.simulate import simulate
 
 AXES: dict[str, tuple[int, ...]] = {
     "clients": (10, 100, 1_000, 10_000),
@@ -25,25 +48,19 @@ AXES: dict[str, tuple[int, ...]] = {
 ROUNDS = 6
 """How often a point is measured, beside its set-up."""
 
+TURNS = 256
+"""Communications between two measurements of `simulate`."""
+
 LEAST_MEMORY = 10
 """Megabytes beyond the smallest point below which memory is not said to grow."""
+
+CLIENT_ROWS, FEW_FEATURES, SITES = 100, 20, 10
+LARGE_SITE = 40_000
+"""Rows of the site for the axis `batch`: ten times the largest batch."""
 
 WIDE_ROWS, WIDE_FEATURES = 10_000_000, 108
 COPIES = 3
 """A table is run only if so many of it fit into the memory that is available."""
-
-
-def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """Return the slope of log cost against log size over the upper half of the points.
-
-    >>> round(exponent([1, 10, 100, 1000], [5, 5, 50, 500]), 6)
-    1.0
-    """
-    upper = len(sizes) - max(2, (len(sizes) + 1) // 2)
-    x, y = ([math.log(value) for value in values[upper:]] for values in (sizes, costs))
-    middle_x, middle_y = sum(x) / len(x), sum(y) / len(y)
-    spread = sum((value - middle_x) ** 2 for value in x)
-    return sum((a - middle_x) * (b - middle_y) for a, b in zip(x, y, strict=True)) / spread
 
 
 def measure_growth(seed: int, *, quick: bool, show: Callable[[str], object]) -> dict[str, Any]:
@@ -51,23 +68,25 @@ def measure_growth(seed: int, *, quick: bool, show: Callable[[str], object]) -> 
 
     quick: only the two smallest sizes of every axis, to see that all works.
     """
-    axes: dict[str, Any] = {}
-    left_out: list[str] = []
-    for axis, sizes in AXES.items():
-        points = []
-        for size in sizes[:2] if quick else sizes:
-            show(f"Growth: {size:,} {axis} ...")
-            points.append(point(axis, size, seed, 2 if quick else ROUNDS))
-        axes[axis] = {"points": points, "exponents": exponents(points)}
-    result: dict[str, Any] = {"axes": axes, "left_out": left_out, "keys": {}}
+    import psutil
+
+    def point(axis: str, size: int, features: int = FEW_FEATURES) -> dict[str, Any]:
+        show(f"Growth: {size:,} {axis} ...")
+        order = {"axis": axis, "size": size, "seed": seed, "rounds": 2 if quick else ROUNDS, "features": features}
+        measured: dict[str, Any] = json.loads(output(["-m", "benchmarks.growth", json.dumps(order)]))
+        return measured
+
+    curves = {axis: [point(axis, size) for size in sizes[: 2 if quick else None]] for axis, sizes in AXES.items()}
+    axes = {axis: {"points": points, "exponents": exponents(points)} for axis, points in curves.items()}
+    result: dict[str, Any] = {"axes": axes, "left_out": [], "keys": {}}
     if not quick:
-        result["keys"]["features_1e5_over_blas"] = axes["features"]["points"][-1]["over_blas"]
-        show(f"Growth: {WIDE_ROWS:,} rows of {WIDE_FEATURES} features ...")
-        free, needed = available_bytes(), COPIES * 4 * WIDE_ROWS * (WIDE_FEATURES + 1)
-        if free is not None and free < needed:
-            left_out.append(f"{WIDE_ROWS:,} rows of {WIDE_FEATURES} features: needs {needed / 1e9:.0f} GB of memory.")
+        result["keys"]["features_1e5_over_blas"] = curves["features"][-1]["over_blas"]
+        needed = COPIES * 4 * WIDE_ROWS * (WIDE_FEATURES + 1)
+        if psutil.virtual_memory().available < needed:
+            reason = f"{WIDE_ROWS:,} rows of {WIDE_FEATURES} features: needs {needed / 1e9:.0f} GB of memory."
+            result["left_out"].append(reason)
         else:
-            result["wide"] = point("rows", WIDE_ROWS, seed, ROUNDS, WIDE_FEATURES)
+            result["wide"] = point("rows", WIDE_ROWS, WIDE_FEATURES)
     return result
 
 
@@ -85,8 +104,83 @@ def exponents(points: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {name: exponent(sizes, values) for name, values in costs.items()}
 
 
-def point(axis: str, size: int, seed: int, rounds: int, features: int | None = None) -> dict[str, Any]:
-    """Measure one point in a new process."""
-    order = {"axis": axis, "size": size, "seed": seed, "rounds": rounds, "features": features}
-    measured: dict[str, Any] = json.loads(output(["-m", "benchmarks.growth_point", json.dumps(order)]))
-    return measured
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """Return the slope of log cost against log size over the upper half of the points.
+
+    >>> round(exponent([1, 10, 100, 1000], [5, 5, 50, 500]), 6)
+    1.0
+    """
+    upper = len(sizes) - max(2, (len(sizes) + 1) // 2)
+    return linear_regression(*([math.log(value) for value in values[upper:]] for values in (sizes, costs))).slope
+
+
+def measure_point(axis: str, size: int, seed: int, rounds: int, features: int = FEW_FEATURES) -> dict[str, Any]:
+    """Return seconds per communication or step, set-up seconds and memory at one size of one axis.
+
+    rounds: how often to measure, apart from set-up and compilation. features: of axes `clients` and `rows`.
+    """
+    before = peak_memory_mb()
+    if axis in ("clients", "rows"):
+        measured = _federation(axis, size, seed, rounds, features)
+    else:
+        measured = _steps(axis, size, seed, rounds)
+    peak = peak_memory_mb()
+    return {"axis": axis, "size": size, **measured, "peak_memory_mb": peak, "memory_mb": peak - before}
+
+
+def _federation(axis: str, size: int, seed: int, rounds: int, features: int) -> dict[str, Any]:
+    """Time `simulate` from one measurement to the next; what comes before the first and after the last is set-up."""
+    clients, rows = (size, CLIENT_ROWS) if axis == "clients" else (SITES, size // SITES)
+    x, y = make_table(clients * rows, features, seed)
+    tables = [(x[k * rows : (k + 1) * rows], y[k * rows : (k + 1) * rows]) for k in range(clients)]
+    # small steps: the noise of thousands of clients with few rows adds up
+    algorithm = PVI(GradientSteps(STEPS, 0.05, PoissonGaussian(fraction=0.0, minimum=20)), damping=0.01)
+
+    def run(communications: int) -> list[float]:
+        marks = [process_time()]
+
+        def watch(_: Any) -> dict[str, float]:
+            marks.append(process_time())
+            return {}
+
+        settings: Any = {"communications": communications, "evaluate_every": TURNS, "progress": False}
+        simulate(tables, LogisticRegression(), seed=seed, algorithm=algorithm, measure=watch, **settings)
+        return [*marks, process_time()]
+
+    began, *_, ended = run(1)
+    gc.collect()  # JAX may keep the memory of the first run until then, and the peak would be that of two
+    began_again, prepared, *marks, last, ended_again = run((1 + rounds) * TURNS)
+    lengths = [later - sooner for sooner, later in itertools.pairwise([*marks, last])]
+    set_up = prepared - began_again + ended_again - last
+    return {
+        "seconds": min(lengths) / TURNS,
+        "setup_s": set_up,
+        "compile_s": ended - began - set_up,
+        "data_bytes": x.nbytes + y.nbytes,
+    }
+
+
+def _steps(axis: str, size: int, seed: int, rounds: int) -> dict[str, Any]:
+    """Time local steps of one site in turns with the bare products."""
+    chosen = {"batch": BATCH, "features": FEATURES, "seeds": 1, axis: size}
+    batch, features, seeds = chosen["batch"], chosen["features"], chosen["seeds"]
+    rows = {"features": 10 * BATCH, "batch": LARGE_SITE}.get(axis, ROWS)
+    steps = 5 if axis == "features" else STEPS  # noise of all steps is drawn before: less of it at 10^5 features
+    began = process_time()
+    problem = one_site(seed, rows, features)
+    algorithm = PVI(GradientSteps(steps, 0.5, PoissonGaussian(fraction=0.0, minimum=batch)))
+    contender = updates(problem, algorithm, seed, seeds, 1)
+    set_up = process_time() - began
+    first, again = Timer(contender.call, timer=process_time).repeat(2, 1)
+    samples = take_turns({"floor": bare_products(batch, features, seed), "steps": contender}, rounds)
+    return {
+        "seconds": seeds * samples.best("steps"),
+        "over_blas": samples.ratio("steps", "floor"),
+        "setup_s": set_up,
+        "compile_s": first - again,
+        "data_bytes": sum(part.nbytes for part in problem.table),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_point(**json.loads(sys.argv[1]))))

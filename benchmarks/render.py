@@ -1,17 +1,49 @@
-"""The results of the bench for people: rows of text, and tables of Rich made of them.
-
-The same rows make the tables in docs/speed.md.
-"""
+"""The results of the bench for people: tables and figures. The same rows make the tables in docs/speed.md."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+
+from fedvi.console import table
+from fedvi.web.style import KNOWN, RC
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from rich.table import Table
 
 Rows = list[list[str]]
 """A table: its head, then its lines."""
+
+OTHERS = {
+    "may one more update be made?": ("budget_check_us", "µs"),
+    "charge the ledger, synced to disk": ("ledger_charge_us", "µs"),
+    "epsilon of 69 updates, nothing remembered": ("pld_epsilon_ms", "ms"),
+    "how many updates a budget admits, nothing remembered": ("plan_ms", "ms"),
+    "fedvi --help": ("help_s", "s"),
+    "import fedvi": ("import_s", "s"),
+    "from fedvi import simulate": ("import_simulate_s", "s"),
+    "import jax, for comparison": ("import_jax_s", "s"),
+    "compile a first private simulation": ("first_compile_s", "s"),
+    "peak memory of the steps": ("peak_memory_mb", "MB"),
+}
+"""What is not a step: accountant, cold start, memory."""
+
+OWN, PEERS, FLOOR = KNOWN["fedvi"].colour, "#9AA5B1", "#4A4A4A"
+COSTS = {
+    "seconds": ("time per communication or step, seconds", KNOWN["fedvi"]),
+    "setup_s": ("set-up, seconds", KNOWN["dp-pvi-strict"]),
+    "memory_mb": ("memory, GB", KNOWN["dp-pvi"]),
+}
+"""Label and look of every kind of cost."""
+
+APART = 2.5
+"""Slopes are written this far apart, as a factor on the logarithmic axis."""
 
 
 def step_rows(results: dict[str, Any]) -> Rows:
@@ -24,20 +56,8 @@ def step_rows(results: dict[str, Any]) -> Rows:
 
 
 def other_rows(results: dict[str, Any]) -> Rows:
-    """Return what is not a step: accountant, cold start, memory."""
-    named = {
-        "may one more update be made?": ("budget_check_us", "µs"),
-        "charge the ledger, synced to disk": ("ledger_charge_us", "µs"),
-        "epsilon of 69 updates, nothing remembered": ("pld_epsilon_ms", "ms"),
-        "how many updates a budget admits, nothing remembered": ("plan_ms", "ms"),
-        "fedvi --help": ("help_s", "s"),
-        "import fedvi": ("import_s", "s"),
-        "from fedvi import simulate": ("import_simulate_s", "s"),
-        "import jax, for comparison": ("import_jax_s", "s"),
-        "compile a first private simulation": ("first_compile_s", "s"),
-        "peak memory of the steps": ("peak_memory_mb", "MB"),
-    }
-    return [["cost", "", ""], *([name, digits(results[key]), unit] for name, (key, unit) in named.items())]
+    """Return the costs beside steps."""
+    return [["cost", "", ""], *([name, _digits(results[key]), unit] for name, (key, unit) in OTHERS.items())]
 
 
 def growth_rows(results: dict[str, Any]) -> Rows:
@@ -54,36 +74,98 @@ def growth_rows(results: dict[str, Any]) -> Rows:
     return lines
 
 
-def digits(value: float) -> str:
-    """Return three digits, never as a power of ten."""
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-
-
 def _point(axis: str, point: dict[str, Any]) -> list[str]:
     ratio = f"{point['over_blas']:.2f}" if "over_blas" in point else ""
     numbers = (f"{point['data_bytes'] / 1e6:.0f}", f"{point['memory_mb']:.0f}")
     return [axis, f"{point['size']:,}", f"{1e3 * point['seconds']:.3g}", ratio, f"{point['setup_s']:.2f}", *numbers]
 
 
+def _digits(value: float) -> str:
+    """Return three digits, never as a power of ten."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
 def render(results: dict[str, Any]) -> list[Table]:
     """Return the tables for a terminal."""
-    machine = results["machine"]
-    tables = [
-        _table(step_rows(results), f"One local step on one thread of {machine['cpu']}"),
-        _table(other_rows(results), "Everything else"),
-    ]
-    if "growth" in results:
-        tables.append(_table(growth_rows(results), "How cost grows"))
-    return tables
+    shown = {
+        f"One local step on one thread of {results['machine']['cpu']}": step_rows(results),
+        "Everything else": other_rows(results),
+        "How cost grows": growth_rows(results) if "growth" in results else [],
+    }
+    return [table("|>".join(rows[0]), rows[1:], title) for title, rows in shown.items() if rows]
 
 
-def _table(rows: Rows, title: str) -> Table:
-    from rich.table import Table
+def write_figures(results: dict[str, Any], directory: Path) -> list[Path]:
+    """Write bench.png, and growth.png if growth was measured; return their paths."""
+    written = []
+    with mpl.rc_context(RC):
+        for name, draw in {"bench": draw_steps, "growth": draw_growth}.items():
+            if name == "bench" or name in results:
+                written.append(directory / f"{name}.png")
+                draw(results).savefig(written[-1], dpi=150, metadata={"Software": None})
+    return written
 
-    head, *lines = rows
-    table = Table(title=title)
-    for index, name in enumerate(head):
-        table.add_column(name, justify="left" if index == 0 else "right")
-    for line in lines:
-        table.add_row(*line)
-    return table
+
+def draw_steps(results: dict[str, Any]) -> Figure:
+    """Draw a bar for every contender, in units of the floor, fastest first."""
+    rows = dict(sorted(results["steps"].items(), key=lambda item: item[1]["over_blas"]))
+    figure = Figure(figsize=(8, 0.7 + 0.42 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    ratios = {name: row["over_blas"] for name, row in rows.items()}
+    colours = [OWN if name.startswith("fedvi") else FLOOR if ratios[name] == 1 else PEERS for name in rows]
+    bars = axes.barh(list(rows), list(ratios.values()), color=colours, height=0.66)
+    labels = [f"{_digits(ratios[name])}x   {_digits(row['us'])} µs" for name, row in rows.items()]
+    axes.bar_label(bars, labels, padding=5)
+    axes.set(xscale="log", xlim=(0.8, 6 * max(ratios.values())))
+    axes.set_xlabel("times the four bare products of a step with 79 rows and 108 features; logarithmic")
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    return figure
+
+
+def draw_growth(results: dict[str, Any]) -> Figure:
+    """Draw one panel per axis: time, set-up and memory against size, each with the slope of its upper half."""
+    panels = results["growth"]["axes"]
+    figure = Figure(figsize=(2.4 * len(panels), 3.4), layout="constrained")
+    every = figure.subplots(1, len(panels), sharey=True)
+    for axes, (name, curve) in zip(every, panels.items(), strict=True):
+        _panel(axes, name, curve)
+    every[0].set_ylabel("seconds, or GB")
+    handles, labels = every[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def _panel(axes: Axes, name: str, curve: dict[str, Any]) -> None:
+    sizes = np.array([point["size"] for point in curve["points"]], float)
+    ends = []
+    for cost, (label, look) in COSTS.items():
+        if cost not in curve["exponents"] and cost == "setup_s":
+            continue  # where nothing is set up but the program itself
+        unit = 1e-3 if cost == "memory_mb" else 1.0
+        values = unit * np.array([point[cost] for point in curve["points"]])
+        axes.plot(sizes, values, color=look.colour, marker=look.marker, markersize=5, label=label)
+        if cost in curve["exponents"]:
+            ends.append((values[-1], f" ^{curve['exponents'][cost]:.2f}", look.colour))
+    height = 0.0
+    for value, slope, colour in sorted(ends):
+        height = max(value, APART * height)
+        axes.annotate(slope, (sizes[-1], height), (4, 0), textcoords="offset points", va="center", color=colour)
+    axes.set(xscale="log", yscale="log", title=name, xlim=(sizes[0] / 2, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.45))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: _short(value))
+        axis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_locator(LogLocator(numticks=5))
+
+
+def _short(value: float) -> str:
+    """Return a power of ten in few letters.
+
+    >>> [_short(value) for value in (0.001, 10, 1e4, 1e7)]
+    ['0.001', '10', '10k', '10M']
+    """
+    size, letter = next(unit for unit in ((1e6, "M"), (1e3, "k"), (0, "")) if value >= unit[0])
+    return f"{value / (size or 1):g}{letter}"

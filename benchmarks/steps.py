@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from benchmarks.contenders import bare_products, updates
 from benchmarks.machine import peak_memory_mb
-from benchmarks.problem import BATCH, FEATURES, SEEDS, STEPS, OneSite, one_site
-from benchmarks.timing import Contender, Samples, take_turns
+from benchmarks.problem import BATCH, FEATURES, SEEDS, STEPS, bare_products, one_site, private_algorithm, updates
+from benchmarks.timing import Samples, take_turns
 from fedvi.inference.algorithms import PVI
 from fedvi.inference.gradient_steps import GradientSteps
-from fedvi.privacy.mechanism import PoissonGaussian
 from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.privacy.without_privacy import Minibatch
 
@@ -24,13 +22,29 @@ MISSING = "PyTorch and Opacus are not measured. To compare with them: pip instal
 
 def measure_steps(seed: int, rounds: int) -> dict[str, Any]:
     """Return microseconds and ratios of every contender, and the memory that fedvi's own took."""
-    problem = one_site(seed)
-    own = _own(problem, seed)
-    for contender in own.values():
+    problem, private = one_site(seed), private_algorithm()
+    contenders = {
+        FLOOR: bare_products(BATCH, FEATURES, seed),
+        PRIVATE: updates(problem, private, seed),
+        BATCHED: updates(problem, private, seed, SEEDS, 2),
+        PLAIN: updates(problem, PVI(GradientSteps(STEPS, 0.5, Minibatch(minimum=BATCH))), seed),
+        PUBLISHED: updates(problem, PVI(GradientSteps(STEPS, 0.5, FixedSizeGaussian())), seed),
+    }
+    for contender in contenders.values():
         contender.call()
     memory = peak_memory_mb()  # before other libraries are loaded
-    peers = _peers(problem, seed) if peers_installed() else {}
-    return {**summarise(take_turns({**own, **peers}, rounds)), "peak_memory_mb": memory}
+    if peers_installed():
+        from benchmarks.peers import closed_form, opacus_steps, per_example, torch_updates
+
+        contenders[TORCH] = torch_updates(problem, private, seed, 2, closed_form)
+        contenders[TORCH_PER_EXAMPLE] = torch_updates(problem, private, seed, 1, per_example)
+        contenders[OPACUS] = opacus_steps(problem, private, seed, 1)
+    return {**summarise(take_turns(contenders, rounds)), "peak_memory_mb": memory}
+
+
+def peers_installed() -> bool:
+    """Tell whether the libraries to compare with are there."""
+    return all(importlib.util.find_spec(name) is not None for name in ("torch", "opacus"))
 
 
 def summarise(samples: Samples) -> dict[str, Any]:
@@ -53,37 +67,3 @@ def summarise(samples: Samples) -> dict[str, Any]:
         for name in samples.seconds
     }
     return result
-
-
-def peers_installed() -> bool:
-    """Tell whether the libraries to compare with are there."""
-    return all(importlib.util.find_spec(name) is not None for name in ("torch", "opacus"))
-
-
-def private_algorithm() -> PVI:
-    """Return the private algorithm that is measured."""
-    return PVI(GradientSteps(STEPS, 0.5, PoissonGaussian()))
-
-
-def _own(problem: OneSite, seed: int) -> dict[str, Contender]:
-    """Return the floor and fedvi's steps."""
-    return {
-        FLOOR: bare_products(BATCH, FEATURES, seed),
-        PRIVATE: updates(problem, private_algorithm(), seed),
-        BATCHED: updates(problem, private_algorithm(), seed, SEEDS, 2),
-        PLAIN: updates(problem, PVI(GradientSteps(STEPS, 0.5, Minibatch(minimum=BATCH))), seed),
-        PUBLISHED: updates(problem, PVI(GradientSteps(STEPS, 0.5, FixedSizeGaussian())), seed),
-    }
-
-
-def _peers(problem: OneSite, seed: int) -> dict[str, Contender]:
-    """Return the steps of other libraries."""
-    from benchmarks.peers_opacus import opacus_steps
-    from benchmarks.peers_torch import per_example, torch_updates
-
-    algorithm = private_algorithm()
-    return {
-        TORCH: torch_updates(problem, algorithm, seed, 2),
-        TORCH_PER_EXAMPLE: torch_updates(problem, algorithm, seed, 1, per_example()),
-        OPACUS: opacus_steps(problem, algorithm, seed, 1),
-    }

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import process_time
+from timeit import Timer
 
 BLOCK_SECONDS = 0.01
 ROUNDS = 40
@@ -59,28 +60,21 @@ def take_turns(
     clock: Callable[[], float] = process_time,
 ) -> Samples:
     """Measure all contenders in turns; everything is called twice before, to compile and to size the blocks."""
-    repeats = {name: _repeats(contender, block_seconds, clock) for name, contender in contenders.items()}
+    timers = {name: Timer(contender.call, timer=clock) for name, contender in contenders.items()}
+    calls = {name: _calls(timer, block_seconds) for name, timer in timers.items()}
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     names = list(contenders)
     for number in range(rounds):
         first = number % len(names)
         for name in (*names[first:], *names[:first]):
-            contender, calls = contenders[name], repeats[name]
-            began = clock()
-            for _ in range(calls):
-                contender.call()
-            seconds[name].append((clock() - began) / (calls * contender.units))
+            seconds[name].append(timers[name].timeit(calls[name]) / (calls[name] * contenders[name].units))
     return Samples(seconds)
 
 
-def _repeats(contender: Contender, block_seconds: float, clock: Callable[[], float]) -> int:
-    contender.call()
+def _calls(timer: Timer, block_seconds: float) -> int:
+    """Return how many calls a block has."""
+    timer.timeit(1)
     calls = 1
-    while True:
-        began = clock()
-        for _ in range(calls):
-            contender.call()
-        took = clock() - began
-        if took >= block_seconds / 2:
-            return max(1, round(calls * block_seconds / took))
+    while (took := timer.timeit(calls)) < block_seconds / 2:
         calls *= 4
+    return max(1, round(calls * block_seconds / took))

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.growth import exponent, exponents
-from benchmarks.growth_point import measure_point
-from benchmarks.one_thread import LIMITS, one_thread
+from benchmarks.growth import exponent, exponents, measure_point
+from benchmarks.machine import LIMITS, one_thread
 from benchmarks.timing import Contender, Samples, take_turns
 
 ROOT = Path(__file__).parents[2]
@@ -135,23 +134,19 @@ def test_missing_libraries_are_left_out_with_a_remedy(quick_run: tuple[dict[str,
 
 def test_torch_computes_what_fedvi_computes() -> None:
     torch = pytest.importorskip("torch")
-    from benchmarks.peers_torch import TorchClient, closed_form, per_example, torch_draws
-    from benchmarks.problem import one_site
-    from benchmarks.steps import private_algorithm
+    from benchmarks.peers import TorchClient, closed_form, per_example, torch_draws
+    from benchmarks.problem import one_site, private_algorithm
     from fedvi import simulate
     from fedvi.simulation import RoundRobin
 
     problem, algorithm = one_site(3, rows=500, features=7), private_algorithm()
-    draws = problem.draws(algorithm, 3, seed=4)
-    lattice = algorithm.lattice(problem.run(algorithm, 4).public, problem.rows)
-    assert lattice is not None
     same = {"seed": 4, "algorithm": algorithm, "schedule": RoundRobin(), "communications": 3}
     ours: Any = simulate([problem.table], problem.model, **same).clients["client 0"].factor  # type: ignore[arg-type]
     assert np.max(np.abs(np.asarray(ours.precision))) > 0.1
-    for clipped in (closed_form(), per_example()):
+    for clipped in (closed_form, per_example):
         client = TorchClient(problem, algorithm, clipped)
         with torch.no_grad():
-            for drawn in torch_draws(draws, 3, lattice.size):
+            for drawn in torch_draws(problem, algorithm, 3, seed=4):
                 client.update(*drawn)
         for mine, theirs in zip((ours.natural_mean, ours.precision), client.factor.numpy(), strict=True):
             np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-5)
@@ -161,9 +156,8 @@ def test_opacus_learns_on_the_same_batches() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("opacus")
-    from benchmarks.peers_opacus import opacus_steps
-    from benchmarks.problem import one_site
-    from benchmarks.steps import private_algorithm
+    from benchmarks.peers import opacus_steps
+    from benchmarks.problem import one_site, private_algorithm
 
     contender = opacus_steps(one_site(3, rows=500, features=7), private_algorithm(), seed=4, count=2)
     contender.call()
@@ -181,8 +175,7 @@ def test_a_point_of_growth_says_what_it_cost(axis: str, size: int) -> None:
 
 
 def test_growth_is_drawn_and_told(tmp_path: Path) -> None:
-    from benchmarks.figures import write_figures
-    from benchmarks.render import growth_rows
+    from benchmarks.render import growth_rows, write_figures
 
     points = [
         {"size": 10**k, "seconds": 1e-3 * 3**k, "setup_s": 0.1, "memory_mb": 9.0, "data_bytes": 10**k} for k in range(4)

@@ -12,9 +12,10 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 T = TypeVar("T")
 
@@ -40,6 +41,8 @@ def register_waiting() -> None:
 
 def precision() -> np.dtype[Any]:
     """Return the dtype of real numbers in use: float32, or float64 if JAX is loaded and set to it."""
+    import numpy as np
+
     jax = loaded_jax()
     return np.dtype(np.float32) if jax is None else jax.dtypes.canonicalize_dtype(float)
 
@@ -98,7 +101,7 @@ def put(tree: T, index: Any, entry: T) -> T:
     """Return the stacked `tree` with `entry` at `index`."""
 
     def changed(leaf: Any, value: Any) -> Any:
-        if not isinstance(leaf, np.ndarray):
+        if hasattr(leaf, "at"):  # an array of JAX
             return leaf.at[index].set(value)
         copied = leaf.copy()
         copied[index] = value

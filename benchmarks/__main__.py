@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -45,6 +46,21 @@ def tables(quick: Quick = False, rows: Rows = 10_000_000, as_json: Json = False)
 
     results = measure_tables((100_000,) if quick else (rows // 10, rows), 1 if quick else 3)
     typer.echo(json.dumps(results) if as_json else as_markdown(results), nl=as_json)
+
+
+@app.command()
+def cold(
+    times: Annotated[int, typer.Option(min=1, help="Processes of each command.")] = 3, as_json: Json = False
+) -> None:
+    """Time commands from their start to their end, beside Python's own; compiled code may be in the user's cache."""
+    from benchmarks.cold_start import measure_commands
+
+    costs = measure_commands(times, Path(__file__).parents[1] / "examples")
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(cost) for cost in costs]))
+        return
+    for cost in costs:
+        typer.echo(f"{cost.command:16} {cost.seconds:6.2f} s, {cost.cpu_seconds:6.2f} s of processors")
 
 
 def _measure(*, growth: bool, quick: bool, seed: int, out: Path | None, as_json: bool) -> None:

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from time import perf_counter
 
 from fedvi.errors import FedviError
@@ -41,6 +44,58 @@ def measure_cold_start(times: int) -> dict[str, float]:
     }
     seconds = {name: min(_seconds(command) for _ in range(times)) for name, command in commands.items()}
     return {**seconds, "first_compile_s": min(float(output(["-c", FIRST_SIMULATION])) for _ in range(times))}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What one command took: by the clock, and of the processors."""
+
+    command: str
+    seconds: float
+    cpu_seconds: float
+
+
+def measure_commands(times: int, examples: Path) -> list[Cost]:
+    """Return what each command takes from its start to its end, the best of so many, beside Python's own start."""
+    fit = [
+        "fit",
+        "schema.toml",
+        str(examples / "patients.csv"),
+        "--site-column",
+        "hospital",
+        "--out",
+        "model",
+        "--force",
+    ]
+    commands = {
+        "python -c pass": ["-c", "pass"],
+        "fedvi --help": ["-m", "fedvi", "--help"],
+        "fedvi budget": ["-m", "fedvi", "budget", "--eps", "0.5", "--delta", "1e-4", "--noise-multiplier", "5"],
+        "fedvi fit": ["-m", "fedvi", *fit],
+        "fedvi predict": ["-m", "fedvi", "predict", "model", str(examples / "new_patients.csv")],
+        "fedvi inspect": ["-m", "fedvi", "inspect", "model"],
+    }
+    infer = ["schema", "infer", str(examples / "patients.csv"), "--target", "readmitted", "--ignore", "hospital"]
+    with tempfile.TemporaryDirectory() as folder:
+        _run([sys.executable, "-m", "fedvi", *infer, "--out", "schema.toml"], folder)
+        return [
+            min((_cost(name, arguments, folder) for _ in range(times)), key=lambda cost: cost.seconds)
+            for name, arguments in commands.items()
+        ]
+
+
+def _cost(name: str, arguments: list[str], folder: str) -> Cost:
+    before, began = os.times(), perf_counter()
+    _run([sys.executable, *arguments], folder)
+    after, ended = os.times(), perf_counter()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return Cost(name, round(ended - began, 3), round(used, 3))
+
+
+def _run(command: list[str], folder: str) -> None:
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if ran.returncode != 0:
+        raise FedviError(f"{' '.join(command)} ended with code {ran.returncode}: {ran.stderr.strip()[-500:]}")
 
 
 def _seconds(arguments: list[str]) -> float:

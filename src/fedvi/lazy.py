@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedvi.pytree import is_pytree, register_waiting
-
 _homes: dict[str, dict[str, str]] = {}
 
 
@@ -36,6 +34,8 @@ def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]],
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(homes[name]), name)
+        from fedvi.pytree import is_pytree, register_waiting
+
         if is_pytree(found):
             register_waiting()  # whoever asks for the class may give it to `jax.jit`
         setattr(module, name, found)

@@ -124,7 +124,7 @@ def test_fit_predict_inspect_and_the_posterior_file(fitted: Fitted, tmp_path: Pa
     rows.write_text("a,b\n0.5,1.0\n-1.0,2.0\n")
     shown = CliRunner().invoke(app, ["predict", str(path), str(rows), "--kind", KIND])
     assert shown.output.splitlines()[0] == '"prediction","low","high"'
-    told = CliRunner().invoke(app, ["inspect", str(path), "--kind", KIND, "--no-figure", "--json"])
+    told = CliRunner().invoke(app, ["inspect", str(path), "--kind", KIND, "--json"])
     assert json.loads(told.output)["model"]["kind"] == KIND
 
 
@@ -136,7 +136,7 @@ def test_predictions_need_no_jax(tmp_path: Path) -> None:
     code = """
 import sys
 from fedvi.cli import app
-for command in (["predict", "m.fedvi", "rows.csv", "--out", "p.csv"], ["inspect", "m.fedvi", "--no-figure"]):
+for command in (["predict", "m.fedvi", "rows.csv", "--out", "p.csv"], ["inspect", "m.fedvi"]):
     app(command, standalone_mode=False)
 found = {"jax", "pandas", "matplotlib", "optax", "dp_accounting"} & set(sys.modules)
 assert not found, found

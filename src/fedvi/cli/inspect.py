@@ -26,9 +26,8 @@ def inspect(
     ] = 25,
     figure: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the figure here: PNG, SVG or PDF. Default: MODEL-coefficients.png."),
+        typer.Option(metavar="FILE", help="Draw the coefficients too: PNG, SVG or PDF."),
     ] = None,
-    no_figure: Annotated[bool, typer.Option("--no-figure", help="Draw no figure.")] = False,
     arviz: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write draws for ArviZ as netCDF. Needs fedvi\\[arviz].")
     ] = None,
@@ -47,10 +46,11 @@ def inspect(
     fitted = Fitted.load(model, kinds or ())
     coefficients = sorted(fitted.coefficients(level), key=lambda each: -abs(each.mean) / each.std)
     written = []
-    if not no_figure:
-        path = figure or Path(f"{model.stem}-coefficients.png")
-        _draw(fitted, coefficients[:top], level, path)
-        written.append(f"Figure: {path}")
+    if figure is not None:
+        from fedvi.reports.figures.coefficients import draw_coefficients  # takes a while to import
+
+        draw_coefficients(fitted, coefficients[:top], level, figure)
+        written.append(f"Figure: {figure}")
     if arviz is not None:
         fitted.to_arviz().to_netcdf(str(arviz))
         written.append(f"Draws for ArviZ: {arviz}")
@@ -103,9 +103,3 @@ def drawing(each: Coefficient, reach: float, room: int) -> str:
     line[low : high + 1] = "─" * (high - low + 1)
     line[place(each.mean)] = "●"
     return "".join(line)
-
-
-def _draw(fitted: Fitted, coefficients: list[Coefficient], level: float, path: Path) -> None:
-    from fedvi.reports.figures.coefficients import draw_coefficients
-
-    draw_coefficients(fitted, coefficients, level, path)

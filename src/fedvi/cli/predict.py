@@ -77,14 +77,20 @@ def _write(chunks: Iterator[Predictions], file: BinaryIO) -> int:
 
 
 def _plain(column: Any) -> Any:
-    """Return numbers in single precision, which is as much as they have and prints as few digits.
+    """Return a column for Arrow; numbers in single precision, which is as much as they have and prints as few digits.
 
-    By their memory: `pa.array` of a NumPy array would import pandas, if it is installed.
+    By its memory: `pa.array` would import pandas, if it is installed.
     """
     import numpy as np
     import pyarrow as pa
 
-    if column.dtype.kind != "f":
-        return column.tolist()
-    numbers = np.ascontiguousarray(column, np.float32)
-    return pa.Array.from_buffers(pa.float32(), len(numbers), [None, pa.py_buffer(numbers)])
+    if column.dtype.kind == "f":
+        numbers = np.ascontiguousarray(column, np.float32)
+        return pa.Array.from_buffers(pa.float32(), len(numbers), [None, pa.py_buffer(numbers)])
+    words = column.tolist()
+    if not all(isinstance(word, str) for word in words):
+        return words
+    data = [word.encode() for word in words]
+    ends = np.cumsum([0, *map(len, data)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(data))]
+    return pa.Array.from_buffers(pa.large_string(), len(data), buffers)

@@ -94,6 +94,7 @@ def test_an_allowed_model_works_at_a_real_site_and_comes_back_from_its_file(plac
         fitted_of(again).save(tmp_path / "own.fedvi")
     read = Fitted.load(tmp_path / "own.fedvi", kinds=[place.kind])
     assert type(read.model).__name__ == "Tempered"
+    assert read.settings["spec"] == place.federation.spec.plain  # what all agreed on stands in the file
 
 
 def test_a_policy_that_came_with_the_kit_is_refused(place: Place) -> None:

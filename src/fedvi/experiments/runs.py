@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from fedvi.datasets.partitions import distribute
 from fedvi.datasets.sources import Dataset
 from fedvi.errors import FedviError, SimulationInterrupted, SimulationsFailed
 from fedvi.experiments.config import RunSpec, Variant, prior_of
+from fedvi.files import digest
 from fedvi.inference.rows import Table
 from fedvi.privacy import accounting
 from fedvi.privacy.events import NOT_PRIVATE, to_json
@@ -243,8 +243,8 @@ def _statement(result: Result) -> str:
 
 def file_name(spec: RunSpec) -> str:
     """Return the name of the file for a run, without its ending; different runs have different ones."""
-    plain = "".join(letter if letter.isalnum() or letter in "@.-=" else "_" for letter in spec.name)
-    return f"{plain[:100]}_{_digest(spec.name)}"
+    readable = "".join(letter if letter.isalnum() or letter in "@.-=" else "_" for letter in spec.name)
+    return f"{readable[:100]}_{digest(spec.name)[:8]}"
 
 
 def settings_digest(config: dict[str, Any], spec: RunSpec) -> str:
@@ -257,8 +257,4 @@ def settings_digest(config: dict[str, Any], spec: RunSpec) -> str:
         **spec.method.parts(),
     }
     limits = {key: spec.method.table[key] for key in LIMITS if key in spec.method.table}
-    return _digest(json.dumps(plain([objects, limits, spec.seed]), sort_keys=True))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return digest(plain([objects, limits, spec.seed]), compact=False)[:8]  # a limit may be infinite

@@ -171,7 +171,7 @@ def _fitted(
         sites=records,
         statement=result.statement,
         simulated=True,
-        settings={key: result.checkpoint.settings[key] for key in ("algorithm", "schedule")},  # never the seed of noise
+        settings={"spec": chosen.plain, "schedule": result.checkpoint.settings["schedule"]},  # never the seed of noise
     )
 
 

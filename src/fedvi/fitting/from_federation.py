@@ -20,26 +20,32 @@ from fedvi.pytree import stack, take
 
 def fitted_of(store: CoordinatorFile) -> Fitted:
     """Return the posterior of a federation as it is now, or raise `InputError` if nobody has released anything."""
-    project, recipe, now = store.project, store.project.spec, store.snapshot()
+    project, spec, now = store.project, store.project.spec, store.snapshot()
     places = [place for place, site in enumerate(now.sites) if site["updates"]]
     if not places:
         raise InputError("Expected a federation with at least one update, got none yet. Wait for a site to join.")
     sites, kept = [now.sites[place] for place in places], [take(now.factors, place) for place in places]
-    width = recipe.model.width
+    width = spec.model.width
     ratio = _ratio(width, sites, project.rows)
     if ratio is not None:
         kept = [width.corrected(factor, ratio, now.posterior.mean) for factor in kept]
     stacked = stack(kept)
     return Fitted(
         schema=project.schema,
-        model=recipe.model if ratio is None else width.corrected_model(ratio),
-        prior=recipe.prior,
+        model=spec.model if ratio is None else width.corrected_model(ratio),
+        prior=spec.prior,
         factors=stacked,
-        posterior=posterior_of(recipe.prior, stacked),
+        posterior=posterior_of(spec.prior, stacked),
         sites=tuple(_record(site, project.schema.digest) for site in sites),
         statement=_statement(project.name, sites, corrected=ratio is not None),
         simulated=False,
-        settings={"federation": project.name, "id": project.identity, "version": now.version, "ended": now.stop},
+        settings={
+            "federation": project.name,
+            "id": project.identity,
+            "version": now.version,
+            "ended": now.stop,
+            "spec": spec.plain,
+        },
     )
 
 

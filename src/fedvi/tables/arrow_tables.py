@@ -151,8 +151,7 @@ class ParquetReader(TableSource):
     def __init__(self, path: Path, name: str):
         self.path, self.name = path, name
         with self._open() as file:
-            self.columns = tuple(file.schema_arrow.names)
-        self._check_columns()
+            super().__init__(name, file.schema_arrow.names)
 
     def _open(self, **options: Any) -> Any:
         import pyarrow as pa
@@ -180,8 +179,7 @@ class ArrowReader(TableSource):
     def __init__(self, path: Path, name: str):
         self.path, self.name = path, name
         with self._open() as file:
-            self.columns = tuple(file.schema.names)
-        self._check_columns()
+            super().__init__(name, file.schema.names)
 
     def _open(self) -> Any:
         import pyarrow as pa
@@ -212,8 +210,7 @@ class ObjectReader(TableSource):
     def __init__(self, source: Any, name: str):
         self.source, self.name = source, name
         self.first: Any = self._stream()
-        self.columns = tuple(map(str, self.first.schema.names))
-        self._check_columns()
+        super().__init__(name, self.first.schema.names)
 
     def _stream(self) -> Any:
         import pyarrow as pa

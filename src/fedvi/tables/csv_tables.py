@@ -42,8 +42,7 @@ class CsvReader(TableSource):
         self.encoding = "utf-8-sig" if codec in ("utf-8", "ascii") else codec  # a byte order mark is dropped
         with in_one_line(name):
             self.delimiter, header = self._header()
-        self.columns = tuple(column.strip() for column in header)
-        self._check_columns()
+        super().__init__(name, [column.strip() for column in header])
 
     def _header(self) -> tuple[str, list[str]]:
         try:

@@ -81,9 +81,13 @@ class TableSource(ABC):
     name: how errors call it. columns: the names of its columns. fraction: how much of it was read, from 0 to 1.
     """
 
-    name: str
-    columns: tuple[str, ...]
     fraction: float = 0.0
+
+    def __init__(self, name: str, columns: Iterable[object]):
+        self.name, self.columns = name, tuple(map(str, columns))
+        check_once(self.columns, f"column of {name}")
+        if not self.columns:
+            raise InputError(f"Expected columns in {name}, got none.")
 
     def chunks(self, wanted: Mapping[str, Kind]) -> Generator[Chunk, None, None]:
         """Yield the wanted columns, chunk by chunk, or raise `InputError` naming row, column and value."""
@@ -107,11 +111,6 @@ class TableSource(ABC):
     @abstractmethod
     def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
         """Yield chunks of columns that are there."""
-
-    def _check_columns(self) -> None:
-        check_once(self.columns, f"column of {self.name}")
-        if not self.columns:
-            raise InputError(f"Expected columns in {self.name}, got none.")
 
 
 def open_table(source: Source, *, name: str | None = None, encoding: str = "utf-8") -> TableSource:

@@ -16,16 +16,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from fedvi.checks import LARGEST_FEATURE_BOUND
-from fedvi.config import check_keys, near, unknown
+from fedvi.config import check_keys, near, read_toml, unknown
 from fedvi.errors import InputError
-from fedvi.files import digest
+from fedvi.files import digest, write
 from fedvi.tables.columns import Column
 from fedvi.tables.parts import Part, Scaled
 from fedvi.tables.targets import Target
@@ -151,24 +150,11 @@ class Schema:
     @classmethod
     def load(cls, path: str | PathLike) -> Schema:
         """Return the schema in a TOML file, or raise `InputError` naming the file and the key."""
-        try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-        except FileNotFoundError:
-            raise InputError(
-                f"Expected a schema at {path}, got no such file. Make one with fedvi schema infer."
-            ) from None
-        except UnicodeDecodeError:
-            raise InputError(f"Expected a schema in UTF-8 at {path}, got other bytes.") from None
-        except OSError as error:
-            raise InputError(f"Expected to read the schema {path}, got: {error.strerror}.") from None
-        return cls.from_toml(text, str(path))
+        return _from_content(read_toml(path, "a schema, as fedvi schema infer makes one"), str(path))
 
     def save(self, path: str | PathLike) -> None:
         """Write the schema as TOML, for people to edit."""
-        try:
-            Path(path).write_text(self.to_toml(), encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise InputError(f"Expected to write the schema to {path}, got: {error.strerror}.") from None
+        write(path, self.to_toml())
 
     def to_toml(self) -> str:
         """Return the schema as TOML, with comments."""
@@ -184,10 +170,7 @@ class Schema:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"Expected TOML in {where}: {error}.") from None
-        try:
-            return _from_content(content)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from None
+        return _from_content(content, where)
 
     def _content(self) -> dict[str, Any]:
         columns = [_table(column) for column in self.columns]
@@ -197,7 +180,14 @@ class Schema:
 # From a file, and to it.
 
 
-def _from_content(content: dict[str, Any]) -> Schema:
+def _from_content(content: dict[str, Any], where: str) -> Schema:
+    try:
+        return _schema(content)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _schema(content: dict[str, Any]) -> Schema:
     check_keys(content, ("format", "intercept", "target", "columns"))
     _check_given(content, ("format", "target", "columns"), "the schema")
     if type(content["format"]) is not int or content["format"] != FORMAT:

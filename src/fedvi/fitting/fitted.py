@@ -12,7 +12,7 @@ import functools
 import warnings
 from collections.abc import Collection, Iterator
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from fedvi.privacy.ledger.statement import Spent
 from fedvi.pytree import tree_map
 from fedvi.tables.encode import encode, encode_chunks
 from fedvi.tables.schema import Schema
-
-if TYPE_CHECKING:
-    import arviz
 
 ROWS_AT_ONCE = 16_384
 """Rows whose predictions are made together."""
@@ -195,8 +192,11 @@ class Fitted:
 
         return load(path, kinds)
 
-    def to_arviz(self, draws: int = 1000, chains: int = 4, seed: int = 0) -> arviz.InferenceData:
-        """Return draws from the posterior for ArviZ, which must be installed: `pip install 'fedvi[arviz]'`."""
+    def to_arviz(self, draws: int = 1000, chains: int = 4, seed: int = 0) -> Any:
+        """Return draws from the posterior for ArviZ: an InferenceData, or from version 1 on a DataTree of xarray.
+
+        Needs ArviZ: `pip install 'fedvi[arviz]'`.
+        """
         whole("draws", draws, 1)
         whole("chains", chains, 1)
         try:
@@ -206,12 +206,12 @@ class Fitted:
         except ImportError:
             raise InputError("ArviZ is not installed. Install it with: pip install 'fedvi[arviz]'") from None
         weights = self.posterior.sample(jax.random.key(seed), (chains, draws))
-        return arviz.from_dict(
-            posterior={"weight": np.asarray(weights, np.float64)},
-            coords={"feature": list(self.schema.features)},
-            dims={"weight": ["feature"]},
-            attrs={"made_by": "fedvi", "schema": self.schema.digest, "independent_draws": "yes"},
-        )
+        found = {"weight": np.asarray(weights, np.float64)}
+        names: dict[str, Any] = {"coords": {"feature": list(self.schema.features)}, "dims": {"weight": ["feature"]}}
+        attrs = {"made_by": "fedvi", "schema": self.schema.digest, "independent_draws": "yes"}
+        if arviz.__version__.startswith("0."):
+            return arviz.from_dict(posterior=found, attrs=attrs, **names)
+        return arviz.from_dict({"posterior": found}, attrs={"posterior": attrs}, **names)
 
 
 def product_of(factors: Any) -> Any:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import optax
 from jaxtyping import Float, Int
 
 from fedvi.arrays import Array
@@ -22,17 +21,24 @@ from fedvi.privacy.mechanism import Mechanism
 from fedvi.privacy.without_privacy import Minibatch
 from fedvi.pytree import pytree, static
 
+if TYPE_CHECKING:
+    import optax
+
 LARGEST_FEATURE = 1e4
 """Features beyond this are refused by gradient steps, which could not resolve weights that small."""
 
 
 def adagrad(learning_rate: Any) -> optax.GradientTransformation:
     """Return Adagrad as in the paper: accumulators start at zero, no smoothing to speak of."""
+    import optax  # takes a while to import, and noise-aware fits need none
+
     return optax.adagrad(learning_rate, initial_accumulator_value=0.0, eps=1e-10)
 
 
 def forgetful_adam(learning_rate: Any) -> optax.GradientTransformation:
     """Return Adam with a short memory: gradients shrink by orders of magnitude on the way from prior to posterior."""
+    import optax
+
     return optax.adam(learning_rate, b2=0.95)
 
 
@@ -74,6 +80,8 @@ class GradientSteps:
 
     def solve(self, problem: Problem, state: Any, model: Model, rows: Rows, draws: Draws) -> tuple[Any, Any, Any]:
         """Take the steps, and return the target factor, the optimiser's state and what was seen."""
+        from optax import apply_updates
+
         start = problem.start.coordinates()
         optimizer = self.optimizer(self.learning_rate)
 
@@ -84,7 +92,7 @@ class GradientSteps:
             q, optimizer_state = carry
             gradient, seen = self.mechanism.gradient(model, q, draws.batch(rows, k), jax.grad(prior_part)(q))
             updates, optimizer_state = optimizer.update(gradient, optimizer_state, q)
-            return (optax.apply_updates(q, updates), optimizer_state), seen
+            return (apply_updates(q, updates), optimizer_state), seen
 
         (q, state), seen = jax.lax.scan(step, (start, state), jnp.arange(self.steps))
         return problem.base * (q.natural() / start.natural()), state, seen

@@ -44,8 +44,7 @@ PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 class Role:
     """What belongs in one place of a table.
 
-    what: for messages. asks: the method that every such class has; empty for functions. kinds: fedvi's own, and where
-    each of them is.
+    what: for messages. asks: the method that such a class has; empty for functions. kinds: fedvi's own, with their place.
     """
 
     what: str
@@ -57,29 +56,21 @@ def _in(module: str, *names: str) -> dict[str, str]:
     return {name: f"fedvi.{module}:{name}" for name in names}
 
 
+SOURCES = "fedvi.datasets.sources"
+
 ROLES = {
-    "data": Role(
-        "a source of rows",
-        "load",
-        {"Adult": "fedvi.datasets.sources:AdultData", "Npz": "fedvi.datasets.sources:NpzData"},
-    ),
+    "data": Role("a source of rows", "load", {"Adult": f"{SOURCES}:AdultData", "Npz": f"{SOURCES}:NpzData"}),
     "partition": Role(
-        "a partition",
-        "split",
-        _in("datasets", "PaperPartition", "Iid", "DirichletLabels", "QuantitySkew", "ByColumn"),
+        "a partition", "split", _in("datasets", "PaperPartition", "Iid", "DirichletLabels", "QuantitySkew", "ByColumn")
     ),
     "model": Role(
-        "a model",
-        "expected_log_likelihood",
-        _in("models", "LogisticRegression", "LinearRegression", "CustomModel"),
+        "a model", "expected_log_likelihood", _in("models", "LogisticRegression", "LinearRegression", "CustomModel")
     ),
     "expectation": Role("an expectation", "points", _in("models", "GaussHermite", "MonteCarlo")),
     "family": Role("a family of factors", "posterior", _in("families", "Gaussian", "FullGaussian", "NoisyGaussian")),
     "prior": Role("a prior", "over", _in("inference.spec", "Prior")),
     "algorithm": Role(
-        "an algorithm",
-        "problem",
-        _in("inference", "PVI", "GlobalVI", "CentralisedVI", "Committee", "NoiseAwarePVI"),
+        "an algorithm", "problem", _in("inference", "PVI", "GlobalVI", "CentralisedVI", "Committee", "NoiseAwarePVI")
     ),
     "solver": Role("a solver", "solve", _in("inference", "GradientSteps", "Exact", "AveragedQuadratics")),
     "mechanism": Role(
@@ -95,9 +86,7 @@ ROLES = {
         _in("inference.gradient_steps", "adagrad", "forgetful_adam") | {"adam": "optax:adam", "sgd": "optax:sgd"},
     ),
     "schedule": Role(
-        "a schedule",
-        "turns",
-        _in("simulation", "Asynchronous", "RoundRobin", "Synchronous", "Paced", "EventDriven"),
+        "a schedule", "turns", _in("simulation", "Asynchronous", "RoundRobin", "Synchronous", "Paced", "EventDriven")
     ),
     "privacy": Role("a budget", "most_updates", _in("privacy", "Budget") | _in("privacy.published", "PublishedRule")),
 }
@@ -232,10 +221,8 @@ def _imported(place: str, path: str) -> Any:
     try:
         return functools.reduce(getattr, name.split("."), importlib.import_module(home_of(module, name)))
     except AttributeError:
-        there = vars(importlib.import_module(module))
-        raise InputError(
-            f"Expected {name!r} in the module {module!r} for {path}, got none.{near(name, there)}"
-        ) from None
+        hint = near(name, vars(importlib.import_module(module)))
+        raise InputError(f"Expected {name!r} in the module {module!r} for {path}, got none.{hint}") from None
     except ImportError as error:
         raise InputError(
             f"Cannot import {module!r} for {path}: {error}. Install it, or put its file beside the configuration or "

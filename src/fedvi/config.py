@@ -44,7 +44,7 @@ PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 class Role:
     """What belongs in one place of a table.
 
-    what: for messages. asks: the method that such a class has; empty for functions. kinds: fedvi's own, with their place.
+    what: for messages. asks: the method that such a class has; empty for functions. kinds: fedvi's own, with places.
     """
 
     what: str

@@ -35,7 +35,7 @@ A message gives the name, the value and the remedy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 
 class FedviError(Exception):
@@ -64,39 +64,60 @@ class ImproperError(FedviError, ArithmeticError):
 
 
 class ReleaseRefused(FedviError):
-    """The server turned a release away; its state is unchanged."""
+    """The server turned a release away; its state is unchanged.
+
+    code: what the coordinator sends for it; part of the wire format.
+    """
+
+    code: ClassVar[str] = "refused"
 
 
 class UnknownClient(ReleaseRefused):
     """The release comes from a client that the server does not know."""
 
+    code = "unknown site"
+
 
 class MalformedRelease(ReleaseRefused):
     """The bytes are no message of ours, or the release has the wrong type, shape or dtype."""
+
+    code = "malformed"
 
 
 class NonFiniteRelease(ReleaseRefused):
     """The release holds NaN or infinity."""
 
+    code = "not finite"
+
 
 class AbsurdRelease(ReleaseRefused):
     """The release holds numbers beyond what any site of the federation can know."""
+
+    code = "absurd"
 
 
 class OutOfSequence(ReleaseRefused):
     """The release was replayed, came out of order or skips a number."""
 
+    code = "out of sequence"
+
 
 class OtherFederation(ReleaseRefused):
     """The site was set up for another federation."""
+
+    code = "other federation"
 
 
 class OtherSchema(ReleaseRefused):
     """The client encodes its rows by another feature schema than the federation."""
 
+    code = "other schema"
+
 
 class ImproperRelease(ReleaseRefused, ImproperError):
     """Applying the release would make the posterior improper."""
+
+    code = "improper"
 
 
 class FileFailed(FedviError):

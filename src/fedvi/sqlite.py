@@ -99,6 +99,22 @@ class Database(Closing):
         return cls(path)
 
     @classmethod
+    def open_format(cls, path: Path, number: int, whose: str) -> Self:
+        """Open an existing file whose `user_version` is this number."""
+        database = cls.open(path)
+        try:
+            found = database.execute("PRAGMA user_version")[0][0]
+            if found != number:
+                raise cls.damaged(
+                    f"Expected {path} to be the file of {whose} in format {number}, got format {found}: another kind "
+                    "of file, or one of another version of fedvi. Use that version."
+                )
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @classmethod
     def require(cls, path: Path) -> None:
         """Raise unless there is a file that holds something."""
         if not path.is_file():

@@ -25,14 +25,14 @@ from fedvi.federation.demo.chaos import KINDS, Chaos
 from fedvi.federation.demo.checking import Check, Files, check
 from fedvi.federation.demo.local import LocalFederation
 from fedvi.federation.demo.run import DemoReport
-from fedvi.federation.site import Site, payments, read_site
+from fedvi.federation.site import Site
+from fedvi.federation.site_file import SiteFile
 from fedvi.federation.transports.flare.processes import MARK
 from fedvi.federation.wire import pack, unpack
 from fedvi.inference.update import init_client
-from fedvi.sqlite import Database
-from small_federation import coordinator, project, site
+from small_federation import description, open_coordinator, open_site
 
-PROJECT = project(updates=6)
+DESCRIPTION = description(updates=6)
 
 
 def run(folder: Path, unpaid: bool = False) -> None:
@@ -40,20 +40,20 @@ def run(folder: Path, unpaid: bool = False) -> None:
 
     unpaid: whether north does not pay for the update after that.
     """
-    with coordinator(folder, PROJECT) as server:
-        for number, name in enumerate(PROJECT.sites):
-            with site(folder, PROJECT, number) as client:
+    with open_coordinator(folder, DESCRIPTION) as server:
+        for number, name in enumerate(DESCRIPTION.sites):
+            with open_site(folder, DESCRIPTION, number) as client:
                 exchange(client, server, name, 3)  # a question and two releases
                 client._private.ledger.charge(client._private.event)
-            with site(folder, PROJECT, number) as client:
+            with open_site(folder, DESCRIPTION, number) as client:
                 exchange(client, server, name, 1)
                 with pytest.MonkeyPatch.context() as patch:
                     if unpaid and name == "north":
                         patch.setattr(client._private.ledger, "charge", lambda *_: None)
                     exchange(client, server, name, 1)
                 exchange(client, server, name, 9)
-        for number, name in enumerate(PROJECT.sites):
-            with site(folder, PROJECT, number) as client:
+        for number, name in enumerate(DESCRIPTION.sites):
+            with open_site(folder, DESCRIPTION, number) as client:
                 exchange(client, server, name, 9)
         assert server.over
 
@@ -81,7 +81,9 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 def checked(folder: Path) -> Check:
     with CoordinatorFile.open(folder / "coordinator.db") as store:
-        return check(store, {name: Files(folder / f"{name}.db", folder / f"{name}.ledger") for name in PROJECT.sites})
+        return check(
+            store, {name: Files(folder / f"{name}.db", folder / f"{name}.ledger") for name in DESCRIPTION.sites}
+        )
 
 
 def change(path: Path, statement: str, *values: Any) -> None:
@@ -149,16 +151,16 @@ def test_files_that_disagree_are_counted_as_they_disagree(
 
 
 def test_update_and_number_about_the_width_do_not_pay_for_each_other(folder: Path) -> None:
-    with Database.open(folder / "north.db") as database:
-        paid = payments(database)
+    with SiteFile.open(folder / "north.db") as file:
+        paid = file.payments()
     for release, entry in ((5, paid[6]), (6, paid[5])):
         change(folder / "north.db", "UPDATE paid SET entry = ? WHERE release = ?", entry, release)
     assert checked(folder).unpaid == 2
 
 
 def test_factor_of_a_site_is_the_coordinators_bit_for_bit(folder: Path) -> None:
-    with Database.open(folder / "north.db") as database:
-        state = unpack(init_client(PROJECT.spec.algorithm, PROJECT.spec.prior), read_site(database)["state"])
+    with SiteFile.open(folder / "north.db") as file:
+        state = unpack(init_client(DESCRIPTION.spec.algorithm, DESCRIPTION.spec.prior), file.load().state or b"")
     nearly = dataclasses.replace(state, factor=jax.tree.map(lambda leaf: np.nextafter(leaf, np.inf), state.factor))
     change(folder / "north.db", "UPDATE site SET state = ?", pack(nearly))
     found = checked(folder)
@@ -203,7 +205,7 @@ def test_demo_ends_with_code_1_unless_everything_holds(
                 json.loads(printed)
             )
         else:
-            assert ("All is as it must be." in printed) == (code == 0)
+            assert ("All checks passed." in printed) == (code == 0)
 
 
 class Immortal:
@@ -244,7 +246,7 @@ def test_commands_of_all_parties_are_found_and_what_they_leave_is_ended(tmp_path
     """Parties that do nothing, and a process in the folder of one, as a command that is killed leaves it."""
     federation = LocalFederation.__new__(LocalFederation)
     federation.folder = tmp_path
-    federation.parties = {name: federation._party(name) for name in ("coordinator", *PROJECT.sites)}
+    federation.parties = {name: federation._party(name) for name in ("coordinator", *DESCRIPTION.sites)}
     for party in federation.parties.values():
         party._command = [sys.executable, "-c", "import time; time.sleep(60)"]
     federation.ensure()

@@ -13,26 +13,27 @@ import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedvi import console
 from fedvi.cli import federation as federation_cli
-from fedvi.cli import site as site_cli
 from fedvi.cli.main import main
+from fedvi.console import progress
 from fedvi.errors import LedgerRolledBack
 from fedvi.federation.coordinator import Coordinator
 from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.demo.local import free_port
 from fedvi.federation.description import Description
+from fedvi.federation.records import SiteRecord
 from fedvi.federation.settings import SiteSettings
 from fedvi.federation.status import ago, status_of
 from fedvi.federation.transports.flare.processes import MARK
 from fedvi.fitting import Fitted
 from fedvi.privacy.ledger import ledger as ledgers
-from small_federation import SCHEMA, project
+from small_federation import SCHEMA
 
 FEDVI = [sys.executable, "-c", "from fedvi.cli import main; main()"]
 
@@ -48,7 +49,7 @@ def write_table(path: Path, number: int, rows: int = 200) -> Path:
     return path
 
 
-def write_project(folder: Path, updates: int = 10, **changes: str) -> Path:
+def write_description(folder: Path, updates: int = 10, **changes: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     SCHEMA.save(folder / "schema.toml")
     lines = {"name": '"trial"', "sites": '["north", "south"]', "schema": '"schema.toml"', **changes}
@@ -64,7 +65,7 @@ def write_project(folder: Path, updates: int = 10, **changes: str) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation that was made and not started."""
     folder = tmp_path_factory.mktemp("made")
-    run("federation", "init", write_project(folder), "--out", folder / "coordinator")
+    run("federation", "init", write_description(folder), "--out", folder / "coordinator")
     return folder / "coordinator"
 
 
@@ -139,7 +140,7 @@ def test_made_federation_is_not_made_again(made: Path, here: Here) -> None:
 def test_wrong_federations_are_refused_in_one_line(
     changes: dict[str, str], said: str, tmp_path: Path, here: Here
 ) -> None:
-    code, _, err = here("federation", "init", write_project(tmp_path, 10, **changes), "--out", tmp_path / "made")
+    code, _, err = here("federation", "init", write_description(tmp_path, 10, **changes), "--out", tmp_path / "made")
     assert code == 2
     assert said in err
     assert len(err.splitlines()) == 1
@@ -336,9 +337,8 @@ def test_words_of_the_coordinator_are_shown_as_they_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    settings = SimpleNamespace(project=project())
-    with site_cli._progress(settings) as show:  # type: ignore[arg-type]
-        show({"said": "working", "note": "[/red] and [bold]", "releases": 1})
+    with progress("site", 5, "updates") as show:
+        show(1, "working: [/red] and [bold]")
     assert "working: [/red] and [bold]" in capsys.readouterr().err
 
 
@@ -346,7 +346,7 @@ def test_words_of_sites_are_shown_as_they_are(made: Path, capsys: pytest.Capture
     with CoordinatorFile.open(made / "coordinator.db") as store:
         status = status_of(store)
     status["sites"][0] |= {"name": "[/red]", "state": "[bold]"}
-    federation_cli._print_table(status)
+    console.show(federation_cli.table_of(status))
     shown = capsys.readouterr().out
     assert "[/red]" in shown
     assert "[bold]" in shown
@@ -381,14 +381,14 @@ def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]], her
         assert ended == code, out + err
         return out if code == 0 else err
 
-    run("federation", "init", write_project(tmp_path, updates=40), "--out", folder)
+    run("federation", "init", write_description(tmp_path, updates=40), "--out", folder)
     tables = {
         site: write_table(tmp_path / f"{site}.csv", number) for number, site in enumerate(("north", "south", "west"))
     }
 
-    def states() -> dict[str, Any]:
+    def states() -> dict[str, SiteRecord]:
         with CoordinatorFile.open(folder / "coordinator.db") as store:
-            return {site["name"]: site for site in store.sites()}
+            return {site.name: site for site in store.sites()}
 
     def start() -> None:
         ended.append(("coordinator", folder / "start.pid"))
@@ -403,27 +403,27 @@ def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]], her
     start()
     assert "is running already" in run("federation", "start", folder, "--no-page", code=2)
     north = join("north")
-    eventually(lambda: states()["north"]["updates"] >= 1)
+    eventually(lambda: states()["north"].updates >= 1)
     run("site", "pause", north)
-    eventually(lambda: states()["north"]["state"] == "paused")
+    eventually(lambda: states()["north"].state == "paused")
     assert json.loads(run("site", "status", north, "--json"))["state"] == "paused"
     run("federation", "add", folder, "west")
     west = join("west")
-    eventually(lambda: states()["west"]["updates"] >= 1)
+    eventually(lambda: states()["west"].updates >= 1)
     assert "Stopped" in run("federation", "stop", folder)
-    released = {name: site["updates"] for name, site in states().items()}
+    released = {name: site.updates for name, site in states().items()}
     start()
     south = join("south")
-    eventually(lambda: states()["south"]["updates"] >= 1)
+    eventually(lambda: states()["south"].updates >= 1)
     assert "Left" in run("site", "leave", south)
-    assert states()["south"]["state"] == "left"
+    assert states()["south"].state == "left"
     run("site", "join", south, "--yes", "--background")  # it may come back, while the others are not done
-    eventually(lambda: states()["south"]["state"] not in ("left", "absent"))
+    eventually(lambda: states()["south"].state not in ("left", "absent"))
     run("site", "resume", north)
-    eventually(lambda: {site["state"] for site in states().values()} == {"finished"})
+    eventually(lambda: {site.state for site in states().values()} == {"finished"})
     eventually(lambda: not (folder / "start.pid").exists())
-    assert all(states()[name]["updates"] >= count for name, count in released.items())
-    assert {site["updates"] for site in states().values()} == {40}
+    assert all(states()[name].updates >= count for name, count in released.items())
+    assert {site.updates for site in states().values()} == {40}
 
     model = tmp_path / "model.fedvi"
     assert "Checked" in run("federation", "export", folder, "--out", model)

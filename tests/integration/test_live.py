@@ -53,7 +53,7 @@ def make_status(version: int = 40, /, **changed: Any) -> dict[str, Any]:
         "sites": sites,
         "updates": [[v, now - 100 + 100 * v / version, int(v % 4 == 0), 1 / v] for v in range(1, version + 1)],
         "scores": [[v, now - 100 + v, 0.8 + 0.001 * v, -0.4 + 0.001 * v] for v in range(1, 31, 3)],
-        "refusals": [{"time": now - 9, "site": "south", "error": "OutOfSequence", "reason": "Expected 7, got 9."}],
+        "refusals": [{"time": now - 9, "site": "south", "code": "out of sequence", "reason": "Expected 7, got 9."}],
         "health": [],
     }
     return status | changed
@@ -270,7 +270,7 @@ def test_page_follows_the_federation_by_itself_and_says_when_it_cannot(browser: 
             "west absent never 0 not declared not declared \N{EN DASH} \N{EN DASH} 0",
         ]
         assert shown.locator("#charts svg.chart").count() == 4
-        assert "OutOfSequence\tExpected 7, got 9." in shown.locator("#refusals tbody").inner_text()
+        assert "out of sequence\tExpected 7, got 9." in shown.locator("#refusals tbody").inner_text()
         shown.evaluate("document.querySelector('#charts figure').dataset.kept = 'yes'")
         shown.locator("#charts svg.chart").first.hover(position={"x": 500, "y": 100})
         first_tooltip = shown.locator("#tooltip").inner_text()

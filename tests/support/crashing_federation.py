@@ -1,7 +1,8 @@
-"""A coordinator or a site that works until it is killed. Started by test_server.py and test_client.py."""
+"""A coordinator or a site that works until it is killed. Started by test_coordinator.py and test_site.py."""
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import warnings
 from pathlib import Path
@@ -10,13 +11,13 @@ import dp_accounting  # noqa: F401 - takes a second, once for all victims
 
 from fedvi.federation import wire
 from fedvi.federation.coordinator import Coordinator
-from fedvi.federation.work import work
-from small_federation import answer, coordinator, factor, message, project, site
+from fedvi.federation.transports.base import run as work
+from small_federation import answer, description, factor, message, open_coordinator, open_site
 from victims import fork_for_every_line, say
 
 UPDATES = 40
-PROJECT = project(("north", "south", "east"), UPDATES)
-ENDLESS = project(PROJECT.sites, 10**6)
+DESCRIPTION = description(("north", "south", "east"), UPDATES)
+ENDLESS = description(DESCRIPTION.sites, 10**6)
 """For coordinators, which work until they are killed."""
 EPSILON = 1.0
 
@@ -29,11 +30,11 @@ def release(name: str, sequence: int) -> bytes:
 def handle_messages(path: str, *acknowledged: str) -> None:
     """Handle releases of all sites in turns, each from the first that was not acknowledged."""
     done = dict(zip(ENDLESS.sites, map(int, acknowledged), strict=True))
-    with Coordinator.open(Path(path)) as server:
+    with Coordinator.open(Path(path)) as coordinator:
         say("ready")
         while True:
             for name in ENDLESS.sites:
-                got = answer(server.handle(name, release(name, done[name] + 1)))
+                got = answer(coordinator.handle(name, release(name, done[name] + 1)))
                 assert got.kind == wire.POSTERIOR, got
                 assert got.applied == done[name] + 1
                 done[name] += 1
@@ -42,26 +43,29 @@ def handle_messages(path: str, *acknowledged: str) -> None:
 
 def work_at_a_site(folder: str, number: str) -> None:
     """Work as a site with a coordinator in the same process, until there is nothing more to say."""
-    with coordinator(Path(folder), PROJECT) as server, site(Path(folder), PROJECT, int(number), EPSILON) as client:
-        name = PROJECT.sites[int(number)]
-        server.handle(name, b"warm up: compile nothing, but import what is needed")
+    with (
+        open_coordinator(Path(folder), DESCRIPTION) as coordinator,
+        open_site(Path(folder), DESCRIPTION, int(number), EPSILON) as site,
+    ):
+        name = DESCRIPTION.sites[int(number)]
+        coordinator.handle(name, b"warm up: compile nothing, but import what is needed")
         say("ready")
 
         def send(data: bytes) -> bytes:
             request = wire.decode(data, wire.Request, 1 << 20)
-            say("sent", request.kind, request.sequence, wire.digest(data))
-            got = server.handle(name, data)
+            say("sent", request.kind, request.sequence, hashlib.sha256(data).hexdigest())
+            got = coordinator.handle(name, data)
             say("answered", request.kind, request.sequence)
             return got
 
-        work(client, send, sleep=lambda _: None)
+        work(site, send, sleep=lambda _: None)
 
 
 def serve_one(path: str, name: str, count: int) -> None:
     """Handle so many releases of one site, while other processes do so for others."""
-    with Coordinator.open(Path(path)) as server:
+    with Coordinator.open(Path(path)) as coordinator:
         for sequence in range(1, count + 1):
-            got = answer(server.handle(name, release(name, sequence)))
+            got = answer(coordinator.handle(name, release(name, sequence)))
             assert got.kind == wire.POSTERIOR, got
 
 
@@ -70,7 +74,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["serve", path, name, count]:
             serve_one(path, name, int(count))
-        case ["server"]:
+        case ["coordinator"]:
             fork_for_every_line(handle_messages)
         case ["site"]:
             fork_for_every_line(work_at_a_site)

@@ -25,15 +25,15 @@ LEAKS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarn
 
 
 def new_project(**changes: Any) -> Description:
-    return small_federation.project(**{"port": free_port(), "updates": 150, **changes})
+    return small_federation.description(**{"port": free_port(), "updates": 150, **changes})
 
 
-def make_folder(place: Path, project: Description) -> Path:
+def make_folder(place: Path, description: Description) -> Path:
     """Make a coordinator's folder with kits for north and south."""
     folder = place / "coordinator"
-    make_kits(project, folder)
-    project.save(folder)
-    Coordinator.create(folder / "coordinator.db", project).close()
+    make_kits(description, folder)
+    description.save(folder)
+    Coordinator.create(folder / "coordinator.db", description).close()
     return folder
 
 

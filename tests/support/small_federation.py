@@ -1,11 +1,11 @@
-"""A small federation for tests: two or more sites with simulated rows, a project, a coordinator and durable sites."""
+"""A small federation for tests: sites with simulated rows, a description, a coordinator and durable sites."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from fedvi.federation import wire
@@ -20,7 +20,7 @@ from fedvi.tables import BinaryTarget, Number, Schema
 SCHEMA = Schema((Number("a", -4, 4, 0, 1), Number("b", -4, 4, 0, 1)), BinaryTarget("y", ("no", "yes")))
 
 
-def project(sites: tuple[str, ...] = ("north", "south"), updates: int = 6, **settings: object) -> Description:
+def description(sites: tuple[str, ...] = ("north", "south"), updates: int = 6, **settings: object) -> Description:
     values: dict[str, object] = {"rows": 200 * len(sites), "identity": "test", **settings}
     return Description("trial", sites, SCHEMA, updates=updates, **values)  # type: ignore[arg-type]
 
@@ -33,12 +33,12 @@ def rows_of(number: int, rows: int = 200) -> CheckedTable:
     return x.astype(np.float32), y.astype(np.float32)
 
 
-def coordinator(folder: Path, chosen: Description) -> Coordinator:
+def open_coordinator(folder: Path, chosen: Description) -> Coordinator:
     path = folder / "coordinator.db"
     return Coordinator.open(path) if path.exists() else Coordinator.create(path, chosen)
 
 
-def site(folder: Path, chosen: Description, number: int = 0, epsilon: float = 1.0) -> Site:
+def open_site(folder: Path, chosen: Description, number: int = 0, epsilon: float = 1.0) -> Site:
     name = chosen.sites[number]
     return Site.open(folder / f"{name}.db", chosen, rows_of(number), Budget(epsilon), folder / f"{name}.ledger")
 
@@ -56,7 +56,7 @@ def message(
     """Return the bytes of a request; changes: of its fields."""
     declared = Declared(200, 0.5, 1.0, 1e-3, ({"kind": "gaussian", "count": sequence},))
     request = Request(chosen.digest, chosen.schema.digest, kind, sequence, 0, wire.WORKING, declared, arrays)
-    return wire.encode(dataclasses.replace(request, **changes))
+    return wire.encode(msgspec.structs.replace(request, **changes))
 
 
 def poll(chosen: Description, sequence: int, state: str = wire.WORKING) -> bytes:

@@ -42,14 +42,14 @@ def certificate(kit: Path) -> x509.Certificate:
 
 
 @pytest.fixture
-def project() -> Description:
+def description() -> Description:
     return new_project()
 
 
 @pytest.fixture
-def folder(tmp_path: Path, project: Description) -> Path:
+def folder(tmp_path: Path, description: Description) -> Path:
     """A coordinator's folder with kits for north and south."""
-    return make_folder(tmp_path, project)
+    return make_folder(tmp_path, description)
 
 
 def test_site_takes_one_class_and_nothing_else_from_its_coordinator(folder: Path) -> None:
@@ -138,9 +138,9 @@ def test_unpacked_kit_is_for_its_owners_eyes_only(folder: Path) -> None:
     assert all(path.stat().st_mode & 0o077 == 0 for path in unpacked.rglob("*"))
 
 
-def test_kit_of_a_site_that_the_federation_does_not_know_is_refused(folder: Path, project: Description) -> None:
+def test_kit_of_a_site_that_the_federation_does_not_know_is_refused(folder: Path, description: Description) -> None:
     kit = folder / "kits" / "north"
-    dataclasses.replace(project, sites=("south",)).save(kit / "fedvi")
+    dataclasses.replace(description, sites=("south",)).save(kit / "fedvi")
     with pytest.raises(InputError, match="Expected a kit for one of south, got one for 'north'"):
         site_parent(kit)
     (kit / "startup" / "client.crt").write_text("none")
@@ -148,7 +148,7 @@ def test_kit_of_a_site_that_the_federation_does_not_know_is_refused(folder: Path
         site_parent(kit)
 
 
-def test_server_runs_a_job_per_site_and_keeps_its_files_to_itself(folder: Path, project: Description) -> None:
+def test_server_runs_a_job_per_site_and_keeps_its_files_to_itself(folder: Path, description: Description) -> None:
     coordinator_parent(folder)
     resources = content(folder / "server" / "local" / "resources.json")
     assert resources["class_allow_list"] == [CONTROLLER]
@@ -156,31 +156,31 @@ def test_server_runs_a_job_per_site_and_keeps_its_files_to_itself(folder: Path, 
     assert scheduler["args"]["max_jobs"] > 1000
     assert "nvflare/" not in json.dumps(resources)  # by default jobs lie in a folder of all users
     server = content(folder / "server" / "startup" / "fed_server.json")["servers"][0]
-    assert server["service"]["target"] == f"localhost:{project.port}"  # by which FLARE listens on loopback only
+    assert server["service"]["target"] == f"localhost:{description.port}"  # by which FLARE listens on loopback only
     assert server["connection_security"] == "mtls"
     permissions = content(folder / "server" / "local" / "authorization.json.default")["permissions"]
     assert {role for role, rights in permissions.items() if set(rights.values()) != {"none"}} == {"lead"}
     assert {permissions["lead"][right] for right in ("shell_commands", "byoc", "operate", "download_job")} == {"none"}
 
 
-def test_kits_hold_the_project_and_keys_that_nobody_else_has(folder: Path, project: Description) -> None:
-    for site in project.sites:
+def test_kits_hold_the_project_and_keys_that_nobody_else_has(folder: Path, description: Description) -> None:
+    for site in description.sites:
         kit = folder / "kits" / site
-        assert Description.load(kit / "fedvi") == project
+        assert Description.load(kit / "fedvi") == description
         assert (kit / "startup" / "client.key").stat().st_mode & 0o077 == 0
         assert common_name(kit / "startup" / "client.crt") == site
         assert (folder / "certificates" / f"{site}.crt").read_bytes() == (kit / "startup" / "client.crt").read_bytes()
-    kept = folder / "ca" / project.name / "state" / "cert.json"
+    kept = folder / "ca" / description.name / "state" / "cert.json"
     assert kept.stat().st_mode & 0o077 == 0
     keys = {path.read_text().strip() for path in folder.rglob("*.key")}
-    assert len(keys) == len(project.sites) + 2  # and the server's, and the supervisor's
+    assert len(keys) == len(description.sites) + 2  # and the server's, and the supervisor's
     assert not any(json.dumps(key)[1:-1] in kept.read_text() for key in keys)
     assert not list((folder / "ca").rglob("*.key"))
 
 
-def test_late_site_gets_a_kit_of_the_same_authority(folder: Path, project: Description) -> None:
+def test_late_site_gets_a_kit_of_the_same_authority(folder: Path, description: Description) -> None:
     before = (folder / "server" / "startup" / "server.crt").read_bytes()
-    larger = dataclasses.replace(project, sites=(*project.sites, "west"))
+    larger = dataclasses.replace(description, sites=(*description.sites, "west"))
     add_site(larger, folder, "west")
     root = x509.load_pem_x509_certificate((folder / "server" / "startup" / "rootCA.pem").read_bytes())
     certificate(folder / "kits" / "west").verify_directly_issued_by(root)
@@ -191,11 +191,11 @@ def test_late_site_gets_a_kit_of_the_same_authority(folder: Path, project: Descr
     with pytest.raises(InputError, match="one of the project's sites"):
         add_site(larger, folder, "east")
     with pytest.raises(InputError, match="a federation was made there"):
-        make_kits(project, folder)
+        make_kits(description, folder)
 
 
 def test_supervisor_reaches_a_server_with_a_public_name_on_its_own_machine(tmp_path: Path) -> None:
-    make_kits(small_federation.project(host="federation.example.org"), tmp_path)
+    make_kits(small_federation.description(host="federation.example.org"), tmp_path)
     admin = content(tmp_path / "admin" / "startup" / "fed_admin.json")["admin"]
     assert (admin["host"], admin["server_identity"]) == ("localhost", "federation.example.org")
     engine = write_workspace(tmp_path / "kits" / "north")
@@ -282,8 +282,8 @@ def test_release_of_100_megabytes_is_refused_with_the_name_of_its_site(folder: P
     with Coordinator.open(folder / "coordinator.db") as server:
         controller.server = server
         reply = controller.answer(Message({}, signed(folder, "north", data=bytes(100_000_000))))
-        assert decode(reply.payload, Answer, 1 << 20).error == "MalformedRelease"
-        assert [(each["site"], each["error"]) for each in server.refusals()] == [("north", "MalformedRelease")]
+        assert decode(reply.payload, Answer, 1 << 20).code == "malformed"
+        assert [(each.site, each.code) for each in server.refusals()] == [("north", "malformed")]
         assert server.version == 0
 
 
@@ -361,8 +361,8 @@ def trusting(kit: Path | None = None) -> ssl.SSLContext:
 
 @pytest.mark.slow
 @LEAKS
-def test_strangers_get_nowhere(folder: Path, project: Description, tmp_path: Path) -> None:
-    make_kits(project, tmp_path / "foreign")
+def test_strangers_get_nowhere(folder: Path, description: Description, tmp_path: Path) -> None:
+    make_kits(description, tmp_path / "foreign")
     impostor = tmp_path / "impostor"  # has south's certificate, and says that it is north
     shutil.copytree(folder / "kits" / "south", impostor)
     supervisor, stranger = Supervisor(folder), site_parent(impostor)
@@ -380,10 +380,10 @@ def test_strangers_get_nowhere(folder: Path, project: Description, tmp_path: Pat
         stranger.ensure()
         supervisor.step()
         wait_for(supervisor._listens)
-        assert takes(project.port, trusting(folder / "kits" / "north"))
-        assert not takes(project.port, None)
-        assert not takes(project.port, trusting())
-        assert not takes(project.port, trusting(tmp_path / "foreign" / "kits" / "north"))
+        assert takes(description.port, trusting(folder / "kits" / "north"))
+        assert not takes(description.port, None)
+        assert not takes(description.port, trusting())
+        assert not takes(description.port, trusting(tmp_path / "foreign" / "kits" / "north"))
         honest.ensure()
         wait_for(connected)
         wait_for(lambda: "authenticated as 'south' but claimed endpoint 'north'" in supervisor.parent.log.read_text())

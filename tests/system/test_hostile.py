@@ -16,7 +16,7 @@ import pytest
 
 from engines import LEAKS, ended, make_folder, new_project, wait_for
 from fedvi.federation.coordinator import Coordinator
-from fedvi.federation.demo.tables import tiny_project
+from fedvi.federation.demo.tables import tiny_description
 from fedvi.federation.settings import SiteSettings
 from fedvi.federation.transports.flare.accepting import objection
 from fedvi.federation.transports.flare.gate import Gate, at_server, at_servers_job, at_site
@@ -156,10 +156,10 @@ def test_hostile_site_and_hostile_coordinator_get_no_file_no_token_and_no_say(
 ) -> None:
     """South and the coordinator's own processes ask for what they must not have; north, honest, goes on meanwhile."""
     (tmp_path / "secret.txt").write_text("rows of north")
-    project = new_project(updates=3000)
-    folder = make_folder(tmp_path, project)
-    tiny_project(tmp_path, 1, project.sites)  # writes the tables
-    for site in project.sites:
+    description = new_project(updates=3000)
+    folder = make_folder(tmp_path, description)
+    tiny_description(tmp_path, 1, description.sites)  # writes the tables
+    for site in description.sites:
         SiteSettings(folder / "kits" / site, tmp_path / f"{site}.csv", tmp_path / f"{site}.ledger", 1.0).save()
     supervisor = Supervisor(folder)
     north, south = (site_parent(folder / "kits" / site) for site in ("north", "south"))
@@ -167,7 +167,7 @@ def test_hostile_site_and_hostile_coordinator_get_no_file_no_token_and_no_say(
 
     def attacked() -> bool:
         supervisor.step()
-        if "north" in supervisor.turns and supervisor.turns["north"].job and supervisor.server.sequence("north"):
+        if "north" in supervisor.turns and supervisor.turns["north"].job and supervisor.server.site("north").sequence:
             (tmp_path / "job").write_text(supervisor.turns["north"].job)
         return all(path.exists() and "end of the attacks" in path.read_text() for path in done.values())
 
@@ -178,8 +178,8 @@ def test_hostile_site_and_hostile_coordinator_get_no_file_no_token_and_no_say(
             south.start()
         north.start()
         wait_for(attacked, 120)
-        after = supervisor.server.sequence("north")
-        wait_for(lambda: supervisor.server.sequence("north") > after)
+        after = supervisor.server.site("north").sequence
+        wait_for(lambda: supervisor.server.site("north").sequence > after)
         log, north_log = supervisor.parent.log.read_text(), north.log.read_text()
 
     said = {name: [json.loads(line) for line in path.read_text().splitlines()] for name, path in done.items()}

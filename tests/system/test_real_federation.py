@@ -16,7 +16,7 @@ from fedvi import Budget, fit, simulate
 from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.demo.chaos import KINDS
 from fedvi.federation.demo.local import LocalFederation
-from fedvi.federation.demo.tables import SITES, TEST, adult_project, tiny_project
+from fedvi.federation.demo.tables import SITES, TEST, adult_description, tiny_description
 from fedvi.federation.wire import arrays_of
 from fedvi.inference import spec as recipes
 from fedvi.privacy.sums import part_of
@@ -44,8 +44,8 @@ def test_engine_and_simulation_reach_the_same_posterior(tmp_path: Path, monkeypa
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "injected"))
     monkeypatch.setenv("FEDVI_INJECTED", "seeded")
     sites = ("north", "south")
-    project = tiny_project(tmp_path, 25, sites)
-    federation = LocalFederation(tmp_path, project, 1.0)
+    description = tiny_description(tmp_path, 25, sites)
+    federation = LocalFederation(tmp_path, description, 1.0)
     with federation.running(), federation.store() as store:
         deadline = time.monotonic() + 180
         while not store.over:
@@ -53,8 +53,8 @@ def test_engine_and_simulation_reach_the_same_posterior(tmp_path: Path, monkeypa
             time.sleep(0.5)
         real, updates = arrays_of(store.posterior), order_of(store, sites)
         federation.wait()
-    tables = {site: encode(project.schema, tmp_path / f"{site}.csv") for site in sites}
-    budget, recipe = Budget(1.0).fixed(50), project.spec
+    tables = {site: encode(description.schema, tmp_path / f"{site}.csv") for site in sites}
+    budget, recipe = Budget(1.0).fixed(50), description.spec
     simulated = simulate(
         {site: (table.x, table.y) for site, table in tables.items()},
         recipe.model,
@@ -64,7 +64,7 @@ def test_engine_and_simulation_reach_the_same_posterior(tmp_path: Path, monkeypa
         schedule=Replayed(updates),
         max_updates=25,
         privacy=budget.beside({part_of(budget, recipes.WIDTH).event: 1}),
-        feature_bound=project.schema.feature_bound,
+        feature_bound=description.schema.feature_bound,
     )
     for one, other in zip(real.values(), arrays_of(simulated.posterior).values(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
@@ -73,7 +73,7 @@ def test_engine_and_simulation_reach_the_same_posterior(tmp_path: Path, monkeypa
 
 def order_of(store: CoordinatorFile, sites: Sequence[str]) -> list[tuple[int, int]]:
     """Return site and version seen of every update."""
-    return [(sites.index(site), seen) for site, _, _, seen in store.applied()]
+    return [(sites.index(site), seen) for site, seen in ((each.site, each.based_on) for each in store.applied())]
 
 
 @pytest.mark.parametrize("seconds", [60, pytest.param(180, marks=pytest.mark.long)])
@@ -103,6 +103,6 @@ def test_through_minutes_of_kills_nothing_is_lost_or_spent_twice(seconds: int, t
     assert outcome["updates"] >= 0.9 * 4 * (150 + 7 * seconds)
 
     tables = tmp_path / "simulated"
-    project = adult_project(tables, 1.0, 150, 0)
-    fitted = fit(project.schema, {site: tables / f"{site}.csv" for site in SITES}, epsilon=1.0, updates=150, seed=1)
+    description = adult_description(tables, 1.0, 150, 0)
+    fitted = fit(description.schema, {site: tables / f"{site}.csv" for site in SITES}, epsilon=1.0, updates=150, seed=1)
     assert abs(outcome["accuracy"] - fitted.evaluate(tables / TEST)["accuracy"]) < 0.005

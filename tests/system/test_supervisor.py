@@ -171,6 +171,6 @@ def test_site_that_has_left_gets_a_job_when_it_comes_back_and_one_that_has_finis
 ) -> None:
     watching, engine = watched
     for site, state in (("north", wire.LEFT), ("south", wire.FINISHED)):
-        watching.server.handle(site, poll(watching.server.project, 0, state))
+        watching.server.handle(site, poll(watching.server.description, 0, state))
     watching.step()
     assert (len(engine.of("north")), engine.of("south")) == (1, [])

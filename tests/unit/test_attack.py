@@ -37,7 +37,7 @@ from fedvi.tables import BinaryTarget, Number, Schema
 ROWS, FEATURES, RUNS, CHANCE = 1000, 57, 100, 0.71
 
 SCHEMA = Schema(tuple(Number(f"x{k}", -4, 4, 0, 1) for k in range(FEATURES)), BinaryTarget("y", ("no", "yes")))
-PROJECT = Description("trial", ("north",), SCHEMA, rows=ROWS, updates=1, identity="attack")
+DESCRIPTION = Description("trial", ("north",), SCHEMA, rows=ROWS, updates=1, identity="attack")
 BUDGET = Budget(1.0, 1e-5)
 
 
@@ -90,8 +90,8 @@ def right(guesses: dict[bool, list[float]]) -> float:
 @functools.cache
 def subject() -> Subject:
     """Return the site's algorithm, to compute sums without noise as the adversary would."""
-    algorithm = PROJECT.spec.algorithm.calibrated(PROJECT.spec.prior, BUDGET.beside({WIDTH.event: 1}), ROWS, 1)
-    return Subject(algorithm, System, PROJECT.spec.model, type(PROJECT.spec.prior), ROWS, SCHEMA.dim)
+    algorithm = DESCRIPTION.spec.algorithm.calibrated(DESCRIPTION.spec.prior, BUDGET.beside({WIDTH.event: 1}), ROWS, 1)
+    return Subject(algorithm, System, DESCRIPTION.spec.model, type(DESCRIPTION.spec.prior), ROWS, SCHEMA.dim)
 
 
 WIDTH = BoundedSum(20.0)
@@ -108,7 +108,7 @@ def slope_sums(monkeypatch: pytest.MonkeyPatch) -> dict[bool, np.ndarray]:
             rows = (x, y) if present else (x[1:], y[1:])
             draws = everybody(silent(fresh.draws(1)), len(rows[0]))
             site = fresh.site(*rows, bound=SCHEMA.feature_bound)
-            seen = fresh.observe(site, draws, PROJECT.spec.prior)[0, 0] * fresh.lattice.grid
+            seen = fresh.observe(site, draws, DESCRIPTION.spec.prior)[0, 0] * fresh.lattice.grid
             sums[present] = seen[: SCHEMA.dim]
     return sums
 
@@ -117,7 +117,9 @@ def slope_sums(monkeypatch: pytest.MonkeyPatch) -> dict[bool, np.ndarray]:
 def messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Messages:
     """Give a function that returns the natural mean in a new site's first message, and the noise in its sum."""
     count = iter(range(10**6))
-    honest = wire.encode(Answer(PROJECT.digest, wire.POSTERIOR, 0, 0, arrays=wire.arrays_of(PROJECT.spec.prior)))
+    honest = wire.encode(
+        Answer(DESCRIPTION.digest, wire.POSTERIOR, 0, 0, arrays=wire.arrays_of(DESCRIPTION.spec.prior))
+    )
 
     def message(present: bool) -> tuple[np.ndarray, float]:
         x, y = table()
@@ -126,7 +128,7 @@ def messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Messages:
         folder.mkdir()
         monkeypatch.setenv("FEDVI_STATE_DIR", str(folder))  # a machine of its own
         ledger = folder / "ledger"
-        with Site.open(folder / "site.db", PROJECT, rows, BUDGET, ledger, (), ROWS) as client:
+        with Site.open(folder / "site.db", DESCRIPTION, rows, BUDGET, ledger, (), ROWS) as client:
             client.request()
             client.receive(honest)
             data = client.request()
@@ -151,8 +153,8 @@ def before_damping(natural_mean: np.ndarray, damping: float) -> list[np.ndarray]
 
 def over_the_wire(messages: Messages, sums: dict[bool, np.ndarray], runs: int) -> float:
     guesses: dict[bool, list[float]] = {True: [], False: []}
-    damping = float(PROJECT.spec.algorithm.damping)
-    clip_norm = float(PROJECT.spec.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
+    damping = float(DESCRIPTION.spec.algorithm.damping)
+    clip_norm = float(DESCRIPTION.spec.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
     for _ in range(runs):
         for present, said in guesses.items():
             released, noise = messages(present)
@@ -177,7 +179,7 @@ def test_the_attack_recognises_a_row_where_noise_is_added_in_floating_point(
     messages: Messages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sums, noise = slope_sums(monkeypatch), messages(True)[1]
-    clip_norm = float(PROJECT.spec.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
+    clip_norm = float(DESCRIPTION.spec.algorithm.solver.mechanism.clip_norm)  # type: ignore[attr-defined]
     size = Lattice.of(clip_norm, noise, 2 * SCHEMA.dim, -(-11 * ROWS // 10)).size
     with monkeypatch.context() as patched:
         patched.setattr(lattice, "released", in_floating_point(size))

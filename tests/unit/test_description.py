@@ -62,19 +62,19 @@ def loaded(folder: Path, content: Any) -> Description:
 
 
 @given(some_projects)
-def test_a_project_survives_its_text(project: Description) -> None:
-    back = Description.from_text(project.to_text())
-    assert back == project
-    assert back.digest == project.digest
-    assert back.to_text() == project.to_text()
+def test_a_project_survives_its_text(description: Description) -> None:
+    back = Description.from_text(description.to_text())
+    assert back == description
+    assert back.digest == description.digest
+    assert back.to_text() == description.to_text()
 
 
 @given(some_projects)
-def test_a_project_survives_its_folder(tmp_path_factory: pytest.TempPathFactory, project: Description) -> None:
-    folder = tmp_path_factory.mktemp("project") / "new"
-    project.save(folder)
-    assert Description.load(folder) == Description.load(folder / projects.FILE) == project
-    assert Description.load(folder).digest == project.digest
+def test_a_project_survives_its_folder(tmp_path_factory: pytest.TempPathFactory, description: Description) -> None:
+    folder = tmp_path_factory.mktemp("description") / "new"
+    description.save(folder)
+    assert Description.load(folder) == Description.load(folder / projects.FILE) == description
+    assert Description.load(folder).digest == description.digest
 
 
 def test_defaults_are_those_of_the_class(folder: Path) -> None:

@@ -16,98 +16,98 @@ from fedvi.federation.wire import Declared
 from fedvi.fitting import Fitted
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.models import LinearRegression, LogisticRegression
-from small_federation import answer, coordinator, factor, message, project
+from small_federation import answer, description, factor, message, open_coordinator
 
-PROJECT = project(("north", "south", "east"))
-HONEST = Declared(200, 0.5, 1.0, 1e-3)
+DESCRIPTION = description(("north", "south", "east"))
+HONEST = Declared(200, 0.5, 1.0, 1e-3, ())
 NOISE = 11.515750084123917
 """Of a site's number about the width, at epsilon 1 and delta 1e-3."""
 
 
-def say(server: Coordinator, name: str, number: float, declared: Declared = HONEST) -> wire.Answer:
+def say(coordinator: Coordinator, name: str, number: float, declared: Declared = HONEST) -> wire.Answer:
     """Let a site say its number about the width."""
-    sequence, arrays = server.sequence(name) + 1, {"0": np.asarray(number)}
-    data = message(PROJECT, sequence, arrays, wire.WIDTH, state=wire.FINISHED, declared=declared)
-    return answer(server.handle(name, data))
+    sequence, arrays = coordinator.site(name).sequence + 1, {"0": np.asarray(number)}
+    data = message(DESCRIPTION, sequence, arrays, wire.WIDTH, state=wire.FINISHED, declared=declared)
+    return answer(coordinator.handle(name, data))
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Any:
-    with coordinator(tmp_path, PROJECT) as opened:
-        for number, name in enumerate(PROJECT.sites):
-            opened.handle(name, message(PROJECT, 1, factor(number)))
+def coordinator(tmp_path: Path) -> Any:
+    with open_coordinator(tmp_path, DESCRIPTION) as opened:
+        for number, name in enumerate(DESCRIPTION.sites):
+            opened.handle(name, message(DESCRIPTION, 1, factor(number)))
         yield opened
 
 
-def ratio_of(server: Coordinator) -> float:
+def ratio_of(coordinator: Coordinator) -> float:
     """Return by how much an export corrects the factors."""
-    corrected: Any = fitted_of(server).factors
-    return float(np.median(np.asarray(corrected.precision) / np.asarray(server.factors().precision)))
+    corrected: Any = fitted_of(coordinator).factors
+    return float(np.median(np.asarray(corrected.precision) / np.asarray(coordinator.factors().precision)))
 
 
-def test_the_correction_is_the_average_over_all_rows_of_honest_sites(server: Coordinator) -> None:
-    assert ratio_of(server) == 1
+def test_the_correction_is_the_average_over_all_rows_of_honest_sites(coordinator: Coordinator) -> None:
+    assert ratio_of(coordinator) == 1
     for name, number in (("north", 140.0), ("south", 120.0), ("east", 100.0)):
-        assert say(server, name, number).kind == wire.POSTERIOR
-    assert ratio_of(server) == pytest.approx(360 / 600, rel=1e-6)
+        assert say(coordinator, name, number).kind == wire.POSTERIOR
+    assert ratio_of(coordinator) == pytest.approx(360 / 600, rel=1e-6)
 
 
 UNUSABLE = [
-    Declared(200, 0.0, 1e-6, 1e-6),
-    Declared(200, 0.0, 1e6, 1e-300),
-    Declared(200, 0.0, 1e-6, 5e-324),
-    Declared(0, 0.5, 1.0, 1e-3),
+    Declared(200, 0.0, 1e-6, 1e-6, ()),
+    Declared(200, 0.0, 1e6, 1e-300, ()),
+    Declared(200, 0.0, 1e-6, 5e-324, ()),
+    Declared(0, 0.5, 1.0, 1e-3, ()),
 ]
 
 
 @pytest.mark.parametrize("declared", UNUSABLE, ids=str)
 def test_a_site_that_declares_what_cannot_be_has_said_nothing_and_keeps_nobody_from_exporting(
-    declared: Declared, server: Coordinator, tmp_path: Path
+    declared: Declared, coordinator: Coordinator, tmp_path: Path
 ) -> None:
-    say(server, "north", 140.0)
-    say(server, "south", 120.0)
-    say(server, "east", 10.0, declared)
-    assert ratio_of(server) == pytest.approx(260 / 400, rel=1e-6)
-    fitted_of(server).save(tmp_path / "model.fedvi")
+    say(coordinator, "north", 140.0)
+    say(coordinator, "south", 120.0)
+    say(coordinator, "east", 10.0, declared)
+    assert ratio_of(coordinator) == pytest.approx(260 / 400, rel=1e-6)
+    fitted_of(coordinator).save(tmp_path / "model.fedvi")
     assert len(Fitted.load(tmp_path / "model.fedvi").sites) == 3
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1 - 1e-16])
 def test_a_site_that_declares_a_budget_beyond_all_sense_is_heard_no_more_than_others(
-    delta: float, server: Coordinator
+    delta: float, coordinator: Coordinator
 ) -> None:
-    say(server, "north", 140.0)
-    say(server, "south", 120.0)
-    say(server, "east", 10.0, Declared(200, 0.0, 1e6, delta))
-    assert ratio_of(server) == pytest.approx(270 / 600, rel=1e-6)
+    say(coordinator, "north", 140.0)
+    say(coordinator, "south", 120.0)
+    say(coordinator, "east", 10.0, Declared(200, 0.0, 1e6, delta, ()))
+    assert ratio_of(coordinator) == pytest.approx(270 / 600, rel=1e-6)
 
 
 @pytest.mark.parametrize(
     ("number", "accepted"),
     [(-1e5, False), (-FAR * NOISE - 1, False), (-FAR * NOISE + 1, True), (200.0, True), (200 + FAR * NOISE + 1, False)],
 )
-def test_a_number_that_no_rows_can_give_is_refused(number: float, accepted: bool, server: Coordinator) -> None:
-    got = say(server, "north", number)
-    assert got.error == ("" if accepted else "AbsurdRelease")
+def test_a_number_that_no_rows_can_give_is_refused(number: float, accepted: bool, coordinator: Coordinator) -> None:
+    got = say(coordinator, "north", number)
+    assert got.code == ("" if accepted else "absurd")
     assert accepted or "no 200 rows can give that" in got.reason
 
 
 def test_an_export_is_of_one_instant_though_a_site_releases_meanwhile(
-    server: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     factors = CoordinatorFile.factors
     with Coordinator.open(tmp_path / "coordinator.db") as other:
         other._database.execute("PRAGMA busy_timeout = 0")
 
         def meanwhile(store: CoordinatorFile) -> Any:
-            other.handle("north", message(PROJECT, 2, factor(9)))
+            other.handle("north", message(DESCRIPTION, 2, factor(9)))
             return factors(store)
 
         monkeypatch.setattr(CoordinatorFile, "factors", meanwhile)
-        fitted = fitted_of(server)
+        fitted = fitted_of(coordinator)
         monkeypatch.undo()
     assert fitted.settings["version"] == sum(site.updates for site in fitted.sites) == 3
-    np.testing.assert_allclose(fitted.posterior.mean, server.posterior.mean, rtol=1e-5)
+    np.testing.assert_allclose(fitted.posterior.mean, coordinator.posterior.mean, rtol=1e-5)
 
 
 def honest(count: int, rows: int = 1000, average: float = 0.6, spread: float = 0.05) -> list[Said]:

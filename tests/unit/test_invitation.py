@@ -11,7 +11,7 @@ from fedvi.errors import InputError
 from fedvi.federation.coordinator_file import FILE, CoordinatorFile
 from fedvi.federation.description import Description
 from fedvi.federation.invitation import KITS, add_to_federation, make_federation
-from small_federation import project
+from small_federation import description
 
 
 class Killed(BaseException):
@@ -21,7 +21,7 @@ class Killed(BaseException):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("federation") / "coordinator"
-    make_federation(project(), made)
+    make_federation(description(), made)
     return made
 
 

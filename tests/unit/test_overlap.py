@@ -13,7 +13,7 @@ import pytest
 
 from fedvi import Budget, Ledger
 from fedvi.errors import BudgetClosed, LedgerError, OtherData
-from fedvi.federation.demo.tables import SITES, adult_project
+from fedvi.federation.demo.tables import SITES, adult_description
 from fedvi.privacy.events import gaussian
 from fedvi.privacy.ledger.ledger import read
 from fedvi.privacy.ledger.overlap import Overlap, Sketch, _siphash, number_hashes, text_hashes
@@ -114,7 +114,7 @@ def test_strangers_in_narrow_tables_are_not_either() -> None:
 
 def test_sites_of_the_demonstration_are_strangers(tmp_path: Path) -> None:
     """People of a census of whom many agree in all but one or two of fifteen columns."""
-    schema = adult_project(tmp_path, 1.0, 5, 0).schema
+    schema = adult_description(tmp_path, 1.0, 5, 0).schema
     for number in range(5):
         sketches = [sketch_of(schema, tmp_path / f"{site}.csv", bytes([number]) * 32) for site in SITES]
         assert not any(one.overlap(two).is_noticed for one, two in itertools.combinations(sketches, 2))

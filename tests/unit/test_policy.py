@@ -16,7 +16,7 @@ from fedvi.federation.description import Description
 from fedvi.federation.settings import FOLDER, SiteSettings
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.inference import spec
-from small_federation import SCHEMA, coordinator, project, rows_of, site
+from small_federation import SCHEMA, description, open_coordinator, open_site, rows_of
 
 OWN_MODEL = """
 from pathlib import Path
@@ -54,7 +54,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     kit, own, kind = tmp_path / "kit", tmp_path / "own", f"{module}:Tempered"
     own.mkdir()
     (own / f"{module}.py").write_text(OWN_MODEL)
-    named = project(model={"kind": kind, "power": 0.25})
+    named = description(model={"kind": kind, "power": 0.25})
     named.save(kit / FOLDER)
     return Place(kit, own, kind, named)
 
@@ -65,7 +65,7 @@ def test_a_kit_that_names_a_foreign_model_imports_nothing(place: Place, content:
         (place.own / "policy.toml").write_text(content)
     sys.path.append(str(place.own))  # it could be imported
     with pytest.raises(InputError, match=r"Refused model\.kind = .*policy file"):
-        _ = place.settings().project
+        _ = place.settings().description
     assert not place.imported()
 
 
@@ -73,24 +73,27 @@ def test_a_kit_that_names_a_foreign_model_imports_nothing(place: Place, content:
 def test_a_policy_allows_it_and_the_site_agrees_with_the_coordinator(place: Place, given: bool) -> None:
     path = place.own / ("rules.toml" if given else "policy.toml")
     path.write_text(f'kinds = ["{place.kind}"]')
-    found = place.settings(path if given else None).project
+    found = place.settings(path if given else None).description
     assert not place.imported()  # not even then, before it is needed
     assert found.spec.plain["model"]["power"] == 0.25
     assert found.digest == place.federation.digest
-    assert found.digest != project().digest
+    assert found.digest != description().digest
 
 
 def test_an_allowed_model_works_at_a_real_site_and_comes_back_from_its_file(place: Place, tmp_path: Path) -> None:
     (place.own / "policy.toml").write_text(f'kinds = ["{place.kind}"]')
-    with coordinator(tmp_path, place.settings().project) as server, site(tmp_path, place.settings().project) as client:
+    with (
+        open_coordinator(tmp_path, place.settings().description) as server,
+        open_site(tmp_path, place.settings().description) as client,
+    ):
         for _ in range(2):  # ask for q, then release a factor
             request = client.request()
             assert request is not None
             client.receive(server.handle("north", request))
-    again = coordinator(tmp_path, place.federation)
+    again = open_coordinator(tmp_path, place.federation)
     with again:
         assert again.version == 1
-        assert again.project.spec.plain == place.federation.spec.plain
+        assert again.description.spec.plain == place.federation.spec.plain
         fitted_of(again).save(tmp_path / "own.fedvi")
     read = Fitted.load(tmp_path / "own.fedvi", kinds=[place.kind])
     assert type(read.model).__name__ == "Tempered"
@@ -100,10 +103,10 @@ def test_an_allowed_model_works_at_a_real_site_and_comes_back_from_its_file(plac
 def test_a_policy_that_came_with_the_kit_is_refused(place: Place) -> None:
     (place.kit / "policy.toml").write_text(f'kinds = ["{place.kind}"]')
     with pytest.raises(InputError, match="outside of its kit"):
-        _ = place.settings(place.kit / "policy.toml").project
+        _ = place.settings(place.kit / "policy.toml").description
     inside = dataclasses.replace(place.settings(), ledger=place.kit / "site.ledger")
     with pytest.raises(InputError, match="outside of its kit"):
-        _ = inside.project
+        _ = inside.description
     assert not place.imported()
 
 
@@ -111,7 +114,7 @@ def test_a_policy_that_came_with_the_kit_is_refused(place: Place) -> None:
 def test_policies_with_mistakes_are_refused(place: Place, content: str) -> None:
     (place.own / "policy.toml").write_text(content)
     with pytest.raises(InputError, match=r"policy\.toml"):
-        _ = place.settings().project
+        _ = place.settings().description
 
 
 def test_settings_of_a_site_come_back(place: Place) -> None:
@@ -125,14 +128,14 @@ def test_settings_of_a_site_come_back(place: Place) -> None:
 
 def test_versions_with_other_defaults_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is hashed is resolved: the same file, read by a fedvi with other defaults, has another digest."""
-    here = project().digest
-    assert project().digest == here
+    here = description().digest
+    assert description().digest == here
     monkeypatch.setattr(spec, "SHARE", 0.2)
-    assert project().digest != here
+    assert description().digest != here
 
 
 def test_federations_of_other_formats_are_refused(tmp_path: Path) -> None:
-    project().save(tmp_path)
+    description().save(tmp_path)
     text = (tmp_path / "federation.toml").read_text()
     for other in ("", "format = 1\n", "format = 3\n"):
         (tmp_path / "federation.toml").write_text(text.replace("format = 2\n", other))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
@@ -11,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ from fedvi.privacy.sampling import default_public_rows, most_rows, poisson_sampl
 from fedvi.privacy.sums import BoundedSum
 from fedvi.tables import BinaryTarget, Category, Number, Schema
 from fedvi.tables.encode import encode
-from small_federation import SCHEMA, project, rows_of
+from small_federation import SCHEMA, description, rows_of
 
 FULL = PVI(GradientSteps(2, 0.5, FullBatchGaussian(20.0, 1.0)))
 
@@ -96,7 +96,7 @@ def test_everything_public_is_the_same_for_neighbouring_tables(tmp_path: Path) -
 
 
 def test_the_true_number_of_rows_is_in_no_message(tmp_path: Path) -> None:
-    chosen = project(("north",), 2)
+    chosen = description(("north",), 2)
     told = wire.encode(Answer(chosen.digest, wire.POSTERIOR, 0, 0, arrays=wire.arrays_of(chosen.spec.prior)))
     with Site.open(tmp_path / "db", chosen, rows_of(0, 257), Budget(1.0), tmp_path / "ledger") as client:
         messages = [client.request()]
@@ -106,7 +106,7 @@ def test_the_true_number_of_rows_is_in_no_message(tmp_path: Path) -> None:
         assert data is not None
         request = wire.decode(data, Request, 1 << 20)
         assert request.declared.rows == 250
-        header = json.dumps(dataclasses.asdict(request.declared))
+        header = json.dumps(msgspec.to_builtins(request.declared))
         assert "257" not in header
         assert request.declared.delta == default_delta(250)
 
@@ -115,7 +115,7 @@ def test_a_site_tells_what_it_spent_in_this_federation_only(tmp_path: Path) -> N
     """The ledger of the rows pays for another federation first."""
     declared = []
     for number, updates in ((0, 3), (1, 1)):
-        chosen = project(("north",), 4, identity=f"federation {number}")
+        chosen = description(("north",), 4, identity=f"federation {number}")
         arrays = wire.arrays_of(chosen.spec.prior)
         with Site.open(tmp_path / f"{number}.db", chosen, rows_of(0, 300), Budget(2.0), tmp_path / "ledger") as client:
             client.request()
@@ -125,7 +125,7 @@ def test_a_site_tells_what_it_spent_in_this_federation_only(tmp_path: Path) -> N
                 data = client.request()
             assert data is not None
             declared.append(wire.decode(data, Request, 1 << 20).declared)
-    assert [sum(event["count"] for event in said.events) for said in declared] == [3, 1]
+    assert [sum(int(event["count"]) for event in said.events) for said in declared] == [3, 1]
     book = read(tmp_path / "ledger")
     assert sum(book.charged.values()) == 4
     assert declared[1].epsilon < declared[0].epsilon < book.budget.spent(book.charged)

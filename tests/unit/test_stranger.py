@@ -157,11 +157,11 @@ def test_a_real_federation(tmp_path: Path) -> None:
     own.mkdir()
     settings = SiteSettings(tmp_path / "kit", own / "rows.csv", own / "north.ledger", 4.0)
     with pytest.raises(InputError, match="policy file"):
-        _ = settings.project
+        _ = settings.description
     (own / "policy.toml").write_text(f'kinds = ["{KIND}"]')
     with (
         Coordinator.create(tmp_path / "coordinator.db", named) as server,
-        Site.open(own / "north.db", settings.project, rows_of(0), Budget(4.0), own / "north.ledger") as site,
+        Site.open(own / "north.db", settings.description, rows_of(0), Budget(4.0), own / "north.ledger") as site,
     ):
         for _ in range(20):
             data = site.request()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +12,13 @@ import typer
 
 from fedvi.cli.demo import bench, demo
 from fedvi.cli.options import TABLE_HELP, AsJson, Force, require_new
+from fedvi.console import live, print_json, show, table
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from rich.table import Table
 
     from fedvi.federation.coordinator_file import CoordinatorFile
 
@@ -25,7 +27,7 @@ app.command()(demo)
 app.command()(bench)
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The coordinator's folder, as made by init.")]
-TestTable = Annotated[Path | None, typer.Option(metavar="TABLE", help=f"Public rows to judge q by. {TABLE_HELP}")]
+TestTable = Annotated[Path | None, typer.Option(metavar="TABLE", help=f"Score q on these public rows. {TABLE_HELP}")]
 PageHost = Annotated[str, typer.Option(help="Address of the live page; any but loopback needs its token.")]
 PagePort = Annotated[int, typer.Option(min=0, max=65535, help="Port of the live page; 0 for a free one.")]
 
@@ -37,7 +39,7 @@ SHOWN_REFUSALS = 3
 """How many of the newest are shown; --json has more."""
 
 TEMPLATE = """\
-# A federation. Everything that is not marked as optional is needed.
+# A federation. What is not marked as optional is needed.
 name = "readmission"
 sites = ["north", "south", "east"]    # lower-case letters, digits, hyphens
 schema = "schema.toml"                # fedvi schema infer TABLE --target COLUMN --out schema.toml
@@ -54,7 +56,7 @@ updates = 600                         # optional: of every site, at most
 prior_variance = 1.0                  # of a weight
 # kind = "student_t:StudentT"         # a model of your own; each site must allow it in its policy file
 
-[privacy]                             # suggested: every site decides by itself
+[privacy]                             # a suggestion: every site decides by itself
 epsilon = 1.0
 # delta = 1e-5                        # optional; by default min(1e-5, 1/(10 N)) for a site of N rows
 
@@ -85,11 +87,11 @@ def init(
     from fedvi.federation.invitation import make_federation
 
     search(config.parent)
-    project = Description.load(config, kinds=None)  # one's own file
-    folder = out or Path(project.name)
-    make_federation(project, folder)
+    description = Description.load(config, kinds=None)  # one's own file
+    folder = out or Path(description.name)
+    make_federation(description, folder)
     typer.echo(f"Made {folder}. Every site gets its own kit, by a way that nobody else reads, for it holds a key:")
-    for site in project.sites:
+    for site in description.sites:
         typer.echo(f"  {folder / 'kits' / site}.zip")
     typer.echo(f"Then: fedvi federation start {folder}")
 
@@ -109,7 +111,9 @@ def start(
     page: Annotated[bool, typer.Option("--page/--no-page", help="Serve the live page.")] = True,
     page_host: PageHost = "127.0.0.1",
     page_port: PagePort = 0,
-    background: Annotated[bool, typer.Option("--background", help="Return at once; stop ends it.")] = False,
+    background: Annotated[
+        bool, typer.Option("--background", help="Return once the coordinator runs. stop ends it.")
+    ] = False,
 ) -> None:
     """Run the coordinator until the federation is over. Ctrl-C stops it; start goes on where it was.
 
@@ -127,43 +131,43 @@ def start(
     with _opened(folder) as store, only_one(folder / PID, f"The coordinator of {folder}"):
         from fedvi.federation.transports.flare import Supervisor
 
-        if store.over:
+        ended = store.over
+        if ended:
             typer.echo(f"The federation is over: {store.stop}. Write its posterior: fedvi federation export {folder}")
             return
         supervisor = Supervisor(folder)
         try:
-            with _page(store, test, page, page_host, page_port) as measure, _shown() as show:
+            with _page(store, test, page, page_host, page_port) as measure, _shown() as shown:
                 while not store.over:
                     supervisor.step()
                     measure()
-                    show(lambda: status_of(store))
+                    shown(lambda: status_of(store))
                     time.sleep(LOOK)
-                show(lambda: status_of(store))
+                shown(lambda: status_of(store))
         except KeyboardInterrupt:
             typer.echo(f"Stopped. Nothing is lost; go on with: fedvi federation start {folder}", err=True)
             raise
         finally:
             supervisor.stop()
-        _print_table(status_of(store))
+        show(table_of(status_of(store)))
         typer.echo(f"Over: {store.stop}. Write the posterior: fedvi federation export {folder} --out model.fedvi")
 
 
 @app.command()
 def status(folder: Folder, as_json: AsJson = False) -> None:
-    """Show q's version and, per site: state, last seen, updates, budget as it declares it, staleness, refusals."""
+    """Show q's version and every site: state, last seen, updates, declared budget, staleness, refusals."""
     from fedvi.federation.service import running
     from fedvi.federation.status import status_of
 
     with _opened(folder) as store:
         found = status_of(store) | {"running": running(folder / PID) is not None}
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(found)
         return
-    _print_table(found)
+    show(table_of(found))
     over = f"over: {found['stop']}" if found["over"] else f"ending: {found['stop']}" if found["stop"] else "not over"
     typer.echo(f"The federation is {over}; the coordinator is {'running' if found['running'] else 'not running'}.")
-    for line in (*found["health"], *map(_refusal, found["refusals"][:SHOWN_REFUSALS])):
-        typer.echo(line)
+    show(*found["health"], *map(_refusal, found["refusals"][:SHOWN_REFUSALS]))
     if found["over"]:
         typer.echo(f"Write the posterior: fedvi federation export {folder} --out model.fedvi")
     elif not found["running"]:
@@ -179,16 +183,16 @@ def _refusal(each: dict[str, Any]) -> str:
 def stop(
     folder: Folder,
     end: Annotated[
-        bool, typer.Option("--end", help="End the federation for good: sites say their last first.")
+        bool, typer.Option("--end", help="End the federation. Sites first send their final release.")
     ] = False,
 ) -> None:
-    """Stop the coordinator; sites wait until it is started again. With --end, tell them that it is over instead."""
+    """Stop the coordinator. Sites wait until it is started again. With --end, tell them that it is over instead."""
     from fedvi.federation.service import ask_to_stop
 
     if end:
         with _opened(folder) as store:
             store.end("the coordinator ended it")
-        typer.echo("Sites are told so when they call next, and say their last.")
+        typer.echo("Sites are told so when they call next. They then send their final release.")
         typer.echo(f"Leave the coordinator running until it is over: fedvi federation status {folder}")
     else:
         stopped = ask_to_stop(folder / PID)
@@ -224,7 +228,7 @@ def page(folder: Folder, test: TestTable = None, page_host: PageHost = "127.0.0.
 
 
 @contextlib.contextmanager
-def _opened(folder: Path) -> Any:
+def _opened(folder: Path) -> Iterator[CoordinatorFile]:
     from fedvi.federation.coordinator_file import FILE, CoordinatorFile
 
     if not (folder / FILE).is_file():
@@ -236,7 +240,9 @@ def _opened(folder: Path) -> Any:
 
 
 @contextlib.contextmanager
-def _page(store: CoordinatorFile, test: Path | None, wanted: bool, host: str, port: int) -> Any:
+def _page(
+    store: CoordinatorFile, test: Path | None, wanted: bool, host: str, port: int
+) -> Iterator[Callable[[], object]]:
     """Serve the page, and give a function that measures q on the test table, whether somebody looks or not."""
     if not wanted:
         yield lambda: None
@@ -251,57 +257,42 @@ def _page(store: CoordinatorFile, test: Path | None, wanted: bool, host: str, po
 
 
 @contextlib.contextmanager
-def _shown() -> Any:
+def _shown() -> Iterator[Callable[[Callable[[], dict[str, Any]]], None]]:
     """Give a function that shows a status: a live table in a terminal, else a line now and then."""
-    from rich.console import Console
-    from rich.live import Live
+    due, said = 0.0, ""
+    with live() as (update, _):
 
-    console = Console()
-    if console.is_terminal:
-        with Live(console=console, refresh_per_second=2, transient=True) as live:
-            yield lambda status: live.update(table_of(status()))
-        return
-    said = {"time": 0.0, "text": ""}
+        def shown(status: Callable[[], dict[str, Any]]) -> None:
+            nonlocal due, said
+            if update is not None:
+                update(table_of(status()))
+            elif time.monotonic() >= due:
+                found = status()
+                states = [site["state"] for site in found["sites"]]
+                counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+                text = f"q after {found['version']} updates; sites: {counts}"
+                if text != said:
+                    typer.echo(text)
+                due, said = time.monotonic() + 10, text
 
-    def show(status: Callable[[], dict[str, Any]]) -> None:
-        if time.monotonic() - said["time"] < 10:  # type: ignore[operator]
-            return
-        found = status()
-        states = [site["state"] for site in found["sites"]]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        text = f"q after {found['version']} updates; sites: {counts}"
-        if text != said["text"]:
-            typer.echo(text)
-        said.update(time=time.monotonic(), text=text)
-
-    yield show
+        yield shown
 
 
-def _print_table(status: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    console = Console()
-    console = console if console.is_terminal else Console(width=110)
-    console.print(table_of(status))
-
-
-def table_of(status: dict[str, Any]) -> Any:
+def table_of(status: dict[str, Any]) -> Table:
     """Return the table of a federation's sites."""
-    from rich.markup import escape
-    from rich.table import Table
-
     from fedvi.federation.status import ago
     from fedvi.privacy.ledger.statement import rounded_up
 
-    title = f"{escape(status['name'])}: q after {status['version']} updates"
-    table = Table("site", "state", title=title, caption="stale: updates of others that a site's last one had not seen")
-    for name in ("last seen", "updates", "rows", "epsilon declared", "stale", "refused"):
-        table.add_column(name, justify="right")
-    for site in status["sites"]:
+    def row(site: dict[str, Any]) -> tuple[str, ...]:
         seen = "never" if site["last_seen"] is None else ago(status["time"] - site["last_seen"])
         known = site["epsilon_max"] is not None
         epsilon = f"{rounded_up(site['epsilon'])} of {site['epsilon_max']:g}" if known else "-"
-        numbers = ("-" if site[key] is None else str(site[key]) for key in ("updates", "rows"))
-        stale = "-" if site["staleness"] is None else str(site["staleness"])
-        table.add_row(escape(site["name"]), escape(site["state"]), seen, *numbers, epsilon, stale, str(site["refused"]))
-    return table
+        rows, stale = ("-" if site[key] is None else str(site[key]) for key in ("rows", "staleness"))
+        return (site["name"], site["state"], seen, str(site["updates"]), rows, epsilon, stale, str(site["refused"]))
+
+    return table(
+        "site|state|>last seen|>updates|>rows|>epsilon declared|>stale|>refused",
+        map(row, status["sites"]),
+        title=f"{status['name']}: q after {status['version']} updates",
+        caption="stale: updates of others that a site's last one had not seen",
+    )

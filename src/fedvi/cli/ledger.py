@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fedvi import console
 
 if TYPE_CHECKING:
     from fedvi.privacy.ledger.entries import Book, Entry
@@ -16,21 +17,21 @@ app = typer.Typer(
     help="Look at the privacy ledger of a data set: what was planned, what was spent.", no_args_is_help=True
 )
 
-File = Annotated[Path, typer.Argument(help="The ledger.")]
+File = Annotated[Path, typer.Argument(help="File of the ledger.")]
 
 
 @app.command()
 def show(
     path: File,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, for export.")] = False,
-    last: Annotated[int, typer.Option(help="How many of the last entries to show.")] = 10,
+    last: Annotated[int, typer.Option(help="Show so many of the last entries.")] = 10,
 ) -> None:
-    """Show budget, spending and the last entries. Works while a client has the ledger open."""
+    """Show budget, spending and the last entries. Works while a site has the ledger open."""
     from fedvi.privacy.ledger.ledger import read
 
     book = read(path)
     if as_json:
-        typer.echo(json.dumps(export(book), indent=1))
+        console.print_json(export(book), indent=1)
     else:
         _show(book, last)
 
@@ -40,9 +41,7 @@ def statement(
     path: File,
     form: Annotated[
         str,
-        typer.Option(
-            "--format", help="text: plain words. json, markdown: all that NIST SP 800-226 and registries ask."
-        ),
+        typer.Option("--format", help="Choose text (plain words), json or markdown (all that NIST SP 800-226 asks)."),
     ] = "text",
 ) -> None:
     """Print the privacy statement: what is promised to whom, what was spent on what, and what is not covered.
@@ -56,7 +55,7 @@ def statement(
     one_of("--format", form, ("text", "json", "markdown"))
     book, title = read(path), f"the data of ledger {path.name}"
     if form == "json":
-        typer.echo(json.dumps(disclosure(book), indent=1))
+        console.print_json(disclosure(book), indent=1)
     elif form == "markdown":
         typer.echo(to_markdown(disclosure(book), f"Privacy of {title}"), nl=False)
     else:
@@ -98,22 +97,22 @@ def _without_key(entry: Entry) -> dict[str, Any]:
 
 
 def _show(book: Book, last: int) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from fedvi.privacy.events import from_json, summarise
 
-    typer.echo(book.statement(f"the data of ledger {Path(book.where).name}"))
-    if book.schema:
-        typer.echo(f"  Feature schema: {book.schema[:12]}.")
-    for event, count in book.planned.items():
-        typer.echo(f"  Planned: {count} x ({summarise(event)}), of which {book.remaining(event)} are left.")
-    table = Table("number", "time", "kind", "what", title=f"The last of {len(book.entries)} entries")
-    for entry in book.entries[-last:] if last > 0 else []:
+    def row(entry: Entry) -> tuple[object, ...]:
         what = entry.body.get("purpose") or entry.body.get("accepted") or entry.body["ledger"]
         if "event" in entry.body:
             times = f"{entry.body['updates']} x " if "updates" in entry.body else ""
             what = f"{what}: {times}({summarise(from_json(entry.body['event']))})"
-        table.add_row(str(entry.number), entry.time[:19], entry.kind, escape(what))
-    Console().print(table)
+        return entry.number, entry.time[:19], entry.kind, what
+
+    entries = book.entries[-last:] if last > 0 else []
+    console.show(
+        book.statement(f"the data of ledger {Path(book.where).name}"),
+        *([f"  Feature schema: {book.schema[:12]}."] if book.schema else []),
+        *(
+            f"  Planned: {count} x ({summarise(event)}), of which {book.remaining(event)} are left."
+            for event, count in book.planned.items()
+        ),
+        console.table("number|time|kind|what", map(row, entries), title=f"The last of {len(book.entries)} entries"),
+    )

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
-import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedvi.cli.options import TABLE_HELP, AsJson, Encoding
+from fedvi.console import print_json, progress, show
 from fedvi.errors import FedviError, InputError
 
 if TYPE_CHECKING:
     from fedvi.federation.settings import SiteSettings
-    from fedvi.federation.site import Site
+    from fedvi.federation.site_file import SiteState
     from fedvi.tables.encode import Encoded
 
 app = typer.Typer(help="Take part in a federation with your own table.", no_args_is_help=True)
@@ -25,6 +24,7 @@ app = typer.Typer(help="Take part in a federation with your own table.", no_args
 Kit = Annotated[Path, typer.Argument(metavar="KIT", help="Folder or zip that the coordinator gave you.")]
 
 PID, LOG = "join.pid", "join.log"
+UNHEARD = "never heard by the coordinator"
 LOOK = 0.5
 """Seconds between looks."""
 
@@ -44,16 +44,18 @@ def join(
     ] = None,
     encoding: Encoding = "utf-8",
     accept: Annotated[
-        list[str] | None, typer.Option(help="What you accept in so many words about the ledger, if it asks.")
+        list[str] | None, typer.Option(help="Confirm a ledger warning by its name, for example moved.")
     ] = None,
     policy: Annotated[
         Path | None,
-        typer.Option(metavar="TOML", help="What this site allows. Default: policy.toml beside the ledger, if any."),
+        typer.Option(
+            metavar="TOML", help="Read what this site allows. Default: policy.toml beside the ledger, if any."
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Promise without being asked.")] = False,
-    background: Annotated[bool, typer.Option("--background", help="Return once it works.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Promise without a question.")] = False,
+    background: Annotated[bool, typer.Option("--background", help="Return once the site is at work.")] = False,
 ) -> None:
-    """Check the table, show what you are about to promise, and take part until the budget or the federation ends.
+    """Check the table, show the promise, and take part until the budget or the federation ends.
 
     The second time, KIT alone is enough. Ctrl-C stops; join again to go on.
 
@@ -62,7 +64,6 @@ def join(
     from fedvi.federation.invitation import unpack_kit
     from fedvi.federation.service import in_background, only_one
     from fedvi.federation.settings import FOLDER
-    from fedvi.federation.site import want
     from fedvi.federation.wire import WORKING
 
     folder = unpack_kit(kit).resolve()
@@ -75,10 +76,12 @@ def join(
         if not yes and not typer.confirm("Do you promise this, and take part?"):
             raise typer.Exit(1)
         _end_leftovers(folder)
-        with settings.open(patience=1.0) as client:  # makes ledger and file, or finds what is wrong with them
-            _say_left(client)
-        settings.accepting(()).save()  # a word holds once: the ledger has it now
-        want(settings.state, WORKING)
+        with settings.open(patience=1.0) as site:  # makes ledger and file, or finds what is wrong with them
+            for line in site.noticed:
+                typer.echo(f"Noticed (this stays here): {line}.")
+            typer.echo(f"The ledger admits {site.remaining} more updates.")
+        settings.accepting(()).save()  # a confirmation holds once: the ledger has it now
+        _want(settings, WORKING)
         if not background:
             _work(settings)
     if background:
@@ -98,65 +101,71 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
 
     folder = _folder(kit)
     settings = SiteSettings.load(folder)
-    site, book = _site(settings), read(settings.ledger)
-    found = {
-        "federation": settings.project.name,
-        "state": site["said"] or "never heard by the coordinator",
-        "wanted": site["wanted"],
-        "running": running(folder / FOLDER / PID) is not None,
-        "releases": site["releases"],
-        "waiting_for_an_answer": site["pending"] is not None,
-        "version": site["version"],
-        "last_answer": site["heard"],
-        "epsilon": book.spent.epsilon,
-        "epsilon_max": book.budget.epsilon,
-        "delta": book.budget.delta,
-        "stop": site["stop"],
-        "problem": site["failed"] or site["note"],
-    }
+    site, book = _load(settings), read(settings.ledger)
+    is_running, problem = running(folder / FOLDER / PID) is not None, site.failed or site.note
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(
+            {
+                "federation": settings.description.name,
+                "state": site.said or UNHEARD,
+                "wanted": site.wanted,
+                "running": is_running,
+                "releases": site.releases,
+                "waiting_for_an_answer": site.pending is not None,
+                "version": site.version,
+                "last_answer": site.heard,
+                "epsilon": book.spent.epsilon,
+                "epsilon_max": book.budget.epsilon,
+                "delta": book.budget.delta,
+                "stop": site.stop,
+                "problem": problem,
+            }
+        )
         return
-    heard = "none yet"
-    if site["heard"] is not None:
-        when = datetime.datetime.fromtimestamp(site["heard"]).strftime("%F %T")
-        heard = f"{when}, q after {site['version']} updates"
-    wanted = f", wanted: {site['wanted']}" if site["wanted"] not in (WORKING, site["said"]) else ""
-    works = "running" if found["running"] else "not running"
-    typer.echo(f"Federation {found['federation']}; this site: {found['state']}{wanted}; its command is {works}.")
-    pending = ", the last one not acknowledged yet" if found["waiting_for_an_answer"] else ""
-    width = ", the last of them the number about the posterior's width" if site["width"] else ""
-    typer.echo(f"Releases: {found['releases']}{width}{pending}.")
-    typer.echo(f"Last answer of the coordinator: {heard}.")
+    when = "" if site.heard is None else datetime.datetime.fromtimestamp(site.heard).strftime("%F %T")
+    answer = f"{when}, q after {site.version} updates" if when else "none yet"
+    wanted = f", wanted: {site.wanted}" if site.wanted not in (WORKING, site.said) else ""
+    pending = ", the last one not acknowledged yet" if site.pending is not None else ""
+    final = ", with the final release" if site.width else ""
     epsilon = f"{rounded_up(book.spent.epsilon)} of {book.budget.epsilon:g} at delta {book.budget.delta:g}"
-    typer.echo(f"Spent: epsilon {epsilon}. Ledger: {settings.ledger}")
-    over = "is over" if site["said"] == FINISHED else "ends"
-    for line in filter(None, (site["stop"] and f"The federation {over}: {site['stop']}.", found["problem"])):
-        typer.echo(line)
-    if not found["running"] and site["said"] not in (FINISHED, LEFT):
-        typer.echo(f"Go on: fedvi site join {folder}")
+    over = "is over" if site.said == FINISHED else "ends"
+    lines = (
+        f"Federation {settings.description.name}; this site: {site.said or UNHEARD}{wanted}; its command is "
+        f"{'running' if is_running else 'not running'}.",
+        f"Releases: {site.releases}{final}{pending}.",
+        f"Last answer of the coordinator: {answer}.",
+        f"Spent: epsilon {epsilon}. Ledger: {settings.ledger}",
+        site.stop and f"The federation {over}: {site.stop}.",
+        problem,
+        "" if is_running or site.said in (FINISHED, LEFT) else f"Go on: fedvi site join {folder}",
+    )
+    show(*filter(None, lines))
 
 
 @app.command()
 def pause(kit: Kit) -> None:
-    """Release nothing more for now; the site stays in touch with the coordinator."""
+    """Pause: release nothing more for now. The site stays in touch with the coordinator."""
+    from fedvi.federation.settings import SiteSettings
     from fedvi.federation.wire import PAUSED
 
-    typer.echo(_want(kit, PAUSED, "The site pauses after what is under way. Go on: fedvi site resume"))
+    _want(SiteSettings.load(_folder(kit)), PAUSED)
+    typer.echo("The site pauses after what is under way. Go on: fedvi site resume")
 
 
 @app.command()
 def resume(kit: Kit) -> None:
-    """Go on after pause."""
+    """Go on after a pause."""
+    from fedvi.federation.settings import SiteSettings
     from fedvi.federation.wire import WORKING
 
-    typer.echo(_want(kit, WORKING, "The site goes on."))
+    _want(SiteSettings.load(_folder(kit)), WORKING)
+    typer.echo("The site goes on.")
 
 
 @app.command()
 def leave(
     kit: Kit,
-    patience: Annotated[float, typer.Option(help="Seconds to try to tell the coordinator.")] = 60.0,
+    patience: Annotated[float, typer.Option(help="Try to tell the coordinator for so many seconds.")] = 60.0,
 ) -> None:
     """Leave the federation. What was released stays in the posterior; the ledger stays yours. join comes back."""
     from fedvi.federation.service import only_one, running
@@ -165,17 +174,17 @@ def leave(
 
     folder = _folder(kit)
     settings = SiteSettings.load(folder)
-    if _site(settings)["said"] == FINISHED:
-        typer.echo("The federation is over for this site: it has said its last.")
+    if _load(settings).said == FINISHED:
+        typer.echo("The federation is over for this site: it has made its final release.")
         return
-    _want(kit, LEFT, "")
+    _want(settings, LEFT)
     deadline = time.monotonic() + patience
     if running(folder / FOLDER / PID) is None:
         with only_one(folder / FOLDER / PID, f"The site of {folder}"):
             _work(settings, deadline)
-    while (_site(settings)["said"] != LEFT or running(folder / FOLDER / PID)) and time.monotonic() < deadline:
+    while (_load(settings).said != LEFT or running(folder / FOLDER / PID)) and time.monotonic() < deadline:
         time.sleep(LOOK)
-    if _site(settings)["said"] == LEFT:
+    if _load(settings).said == LEFT:
         typer.echo("Left, and the coordinator knows.")
     else:
         typer.echo("Left: nothing more is released. The coordinator could not be told; leave again tells it.", err=True)
@@ -210,10 +219,9 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
 
     rows = declared_rows(settings.ledger, len(encoded.x), settings.public_rows)
     warn_if_few(rows)
-    project, budget = settings.project, settings.budget.fixed(rows)
-    typer.echo(
-        f"Federation {project.name}, coordinator {project.host}:{project.port}, schema {project.schema.digest[:12]}"
-    )
+    description, budget = settings.description, settings.budget.fixed(rows)
+    schema = description.schema.digest[:12]
+    typer.echo(f"Federation {description.name}, coordinator {description.host}:{description.port}, schema {schema}")
     for kind in ("clipped", "missing", "unknown"):
         counted = {column: count for column, count in getattr(encoded.counts, kind).items() if count}
         if counted:
@@ -224,13 +232,13 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
         f"Your {len(encoded.x)} rows stay here{hidden}. You are about to promise that whoever",
         "sees all that this site ever sends can hardly tell whether any one row was there:",
         f"  epsilon {settings.epsilon:g} at delta {budget.delta:g}, if one row is added or removed; never more",
-        f"  at most {project.updates} updates and one number about the posterior's width, each paid before it is made",
+        f"  at most {description.updates} updates and a final release of one number, each paid before it is made",
         f"  ledger: {settings.ledger}",
         f"Public: that you take part, and the declared number of rows, {rows}. It holds for ever. Declare one that you",
         "would give with or without any one person (--public-rows).",
     ]
-    if project.epsilon != settings.epsilon:
-        lines.append(f"The coordinator suggests epsilon {project.epsilon:g}.")
+    if description.epsilon != settings.epsilon:
+        lines.append(f"The coordinator suggests epsilon {description.epsilon:g}.")
     for line in lines:
         typer.echo(line)
 
@@ -242,26 +250,28 @@ def _end_leftovers(folder: Path) -> None:
     site_parent(folder).stop()
 
 
-def _say_left(client: Site) -> None:
-    for line in client.noticed:
-        typer.echo(f"Noticed (this stays here): {line}.")
-    typer.echo(f"The ledger admits {client.remaining} more updates.")
-
-
 def _work(settings: SiteSettings, deadline: float | None = None) -> None:
-    """Keep the engine's process alive until the site has said its last."""
+    """Keep the engine's process alive until the site has made its final release."""
     from fedvi.federation.transports.flare import site_parent
     from fedvi.federation.wire import FINISHED, LEFT
 
     parent = site_parent(settings.folder)
+    said = ""
+
+    def say(releases: int, text: str) -> None:
+        nonlocal said
+        if text != said:
+            typer.echo(f"{text} ({releases} releases)")
+        said = text
+
     try:
-        with _progress(settings) as show:
+        with progress("site", settings.description.updates, "updates", otherwise=say) as shown:
             while True:
-                site = _site(settings)
-                show(site)
-                if site["failed"]:
-                    raise FedviError(f"{site['failed']} When it is mended, join again.")
-                if site["said"] == FINISHED or site["said"] == site["wanted"] == LEFT:
+                site = _load(settings)
+                shown(site.releases, f"{site.said or 'connecting'}{': ' + site.note if site.note else ''}")
+                if site.failed:
+                    raise FedviError(f"{site.failed} When it is mended, join again.")
+                if site.said == FINISHED or site.said == site.wanted == LEFT:
                     break
                 if deadline is not None and time.monotonic() > deadline:
                     return
@@ -272,43 +282,8 @@ def _work(settings: SiteSettings, deadline: float | None = None) -> None:
         raise
     finally:
         parent.stop()
-    done = "The federation is over" if site["said"] == FINISHED else "Left"
+    done = "The federation is over" if site.said == FINISHED else "Left"
     typer.echo(f"{done}. What was spent, and on what: fedvi ledger statement {settings.ledger}")
-
-
-@contextlib.contextmanager
-def _progress(settings: SiteSettings) -> Any:
-    """Give a function that shows how far the site is: a bar in a terminal, else a line when something changes."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console, total = Console(stderr=True), settings.project.updates
-    said = {"text": ""}
-
-    def changed(site: Any) -> str:
-        text = f"{site['said'] or 'connecting'}{': ' + site['note'] if site['note'] else ''}"
-        new = text if text != said["text"] else ""
-        said["text"] = text
-        return new
-
-    if not console.is_terminal:
-
-        def say(site: Any) -> None:
-            if text := changed(site):
-                typer.echo(f"{text} ({site['releases']} releases)")
-
-        yield say
-        return
-    text = TextColumn("{task.description}", markup=False)  # the coordinator's words may be in it
-    columns = (text, BarColumn(), MofNCompleteColumn(), TextColumn("updates"))
-    with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
-        task = bar.add_task("connecting", total=total)
-
-        def show(site: Any) -> None:
-            changed(site)
-            bar.update(task, completed=min(site["releases"], total), description=said["text"])
-
-        yield show
 
 
 def _folder(kit: Path) -> Path:
@@ -318,17 +293,15 @@ def _folder(kit: Path) -> Path:
     return folder.resolve()
 
 
-def _site(settings: SiteSettings) -> Any:
-    from fedvi.federation.site import read_site
-    from fedvi.sqlite import Database
+def _load(settings: SiteSettings) -> SiteState:
+    from fedvi.federation.site_file import SiteFile
 
-    with Database.open(settings.state) as database:
-        return read_site(database)
+    with SiteFile.open(settings.state) as file:
+        return file.load()
 
 
-def _want(kit: Path, wanted: str, said: str) -> str:
-    from fedvi.federation.settings import SiteSettings
-    from fedvi.federation.site import want
+def _want(settings: SiteSettings, wanted: str) -> None:
+    from fedvi.federation.site_file import SiteFile
 
-    want(SiteSettings.load(_folder(kit)).state, wanted)
-    return said
+    with SiteFile.open(settings.state) as file:
+        file.want(wanted)

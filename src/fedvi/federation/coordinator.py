@@ -12,9 +12,8 @@ A message costs the same however many sites there are: it needs one site's facto
 from __future__ import annotations
 
 import dataclasses
-import json
+import hashlib
 import math
-import sqlite3
 import time
 from functools import cached_property
 from typing import Any
@@ -24,26 +23,11 @@ import numpy as np
 from fedvi.compiling import jax, jnp
 from fedvi.errors import AbsurdRelease, FedviError, MalformedRelease, OtherFederation, OutOfSequence, ReleaseRefused
 from fedvi.families.base import extent
+from fedvi.federation import wire
 from fedvi.federation.coordinator_file import CoordinatorFile
+from fedvi.federation.records import Applied, Product, Refusal, SiteRecord
 from fedvi.federation.widths import Said
-from fedvi.federation.wire import (
-    FACTOR,
-    LARGEST_HEADER,
-    POLL,
-    POSTERIOR,
-    REFUSED,
-    WIDTH,
-    Answer,
-    Request,
-    arrays_of,
-    decode,
-    digest,
-    encode,
-    pack,
-    size_of,
-    tree_of,
-    unpack,
-)
+from fedvi.federation.wire import POSTERIOR, REFUSED, Answer, Request
 from fedvi.inference.private_client import LARGEST_PREDICTOR
 from fedvi.inference.server import Server, ServerState
 from fedvi.inference.update import Release
@@ -65,56 +49,61 @@ class Coordinator(CoordinatorFile):
         """Return the answer to bytes that came from site `name`. What is wrong with them is an answer too."""
         try:
             try:
-                request = decode(data, Request, self._largest)
+                request = wire.decode(data, Request, self._largest)
                 with self._database.transaction():
-                    answer = self._received(name, request, digest(data))
+                    answer = self._received(name, request, hashlib.sha256(data).hexdigest())
             except ReleaseRefused as error:
-                answer = self._refuse(name, error)
-        except (FedviError, sqlite3.Error) as error:  # not the message's fault: a full disk, a file in use
-            answer = Answer(self.project.digest, REFUSED, 0, 0, error=type(error).__name__, reason=_printable(error))
-        return encode(answer)
+                answer = self._refused(name, error)
+        except FedviError as error:  # not the message's fault: a full disk, a file in use
+            reason = _printable(error)
+            answer = Answer(self.description.digest, REFUSED, 0, 0, code=wire.UNAVAILABLE, reason=reason)
+        return wire.encode(answer)
 
-    def _received(self, name: str, request: Request, identity: str) -> Answer:
+    def _received(self, name: str, request: Request, digest: str) -> Answer:
         """Do what a request asks for. Within a transaction, which an exception undoes."""
-        site, federation, now = self._site(name), self._federation(), self.clock()
-        if request.federation != self.project.digest:
+        site, time_now = self.site(name), self.clock()
+        if request.federation != self.description.digest:
             raise OtherFederation(
                 f"Site {name!r} was set up for another federation ({request.federation[:12]!r}, here "
-                f"{self.project.digest[:12]!r}). Give it the kit of this one."
+                f"{self.description.digest[:12]!r}). Give it the kit of this one."
             )
-        repeated = request.sequence == site["sequence"] and identity == site["digest"]
-        if request.kind == POLL:
-            self._check_poll(name, request, site)
-        elif repeated:
-            self._set(name, repeated=site["repeated"] + 1)
-        elif request.sequence != site["sequence"] + 1:
-            raise OutOfSequence(f"Expected release {site['sequence'] + 1} of {name!r}, got {request.sequence}.")
-        elif site["width"] is not None:
-            raise OutOfSequence(f"Expected nothing more of {name!r} after its last release, got {request.sequence}.")
-        elif request.kind == FACTOR:
-            self._apply(name, request, site, federation, identity, now)
-        elif request.kind == WIDTH:
-            width = self._one_number(request, name)
-            self._set(name, width=width, sequence=request.sequence, digest=identity)
-        self._hear(name, request, site, now)
-        self._stop_if_due(now)
-        return self._answer(name)
+        if request.kind == wire.POLL:
+            _check_poll(request, site)
+        elif request.sequence == site.sequence and digest == site.digest:
+            self.repeat(name)
+        elif request.sequence != site.sequence + 1:
+            raise OutOfSequence(f"Expected release {site.sequence + 1} of {name!r}, got {request.sequence}.")
+        elif site.width is not None:
+            raise OutOfSequence(f"Expected nothing more of {name!r} after its final release, got {request.sequence}.")
+        elif request.kind == wire.FACTOR:
+            self._update(site, request, digest, time_now)
+        else:
+            self.finish(name, request.sequence, digest, self._final_number(request, name))
+        recent = site.last_seen is not None and 0 <= time_now - site.last_seen < SEEN
+        if request.kind != wire.POLL or request.state != site.state or not recent:
+            self.hear(name, request.state, request.declared, time_now)
+        self._stop_if_due(time_now)
+        now = self._product()
+        arrays = wire.arrays_of(self._posterior(now))
+        sequence = self.site(name).sequence
+        return Answer(self.description.digest, POSTERIOR, now.version, sequence, now.stop, arrays=arrays)
 
-    def _apply(self, name: str, request: Request, site: Any, federation: Any, identity: str, now: float) -> None:
+    def _update(self, site: SiteRecord, request: Request, digest: str, time_now: float) -> None:
         """Apply a factor: `q <- q * t_new / t_stored`."""
-        if site["updates"] >= self.project.updates:
+        name, now = site.name, self._product()
+        if site.updates >= self.description.updates:
             raise OutOfSequence(
-                f"Expected at most {self.project.updates} updates of {name!r}, as was agreed, got one more. All that "
-                "is left to take is its last number, when the federation ends."
+                f"Expected at most {self.description.updates} updates of {name!r}, as was agreed, got one more. All "
+                "that is left to take is its final release, when the federation ends."
             )
-        factor = tree_of(self._unit, request.arrays)
+        factor = wire.tree_of(self._unit, request.arrays)
         self._check_size(name, request.sequence, factor)
-        if request.based_on > federation["version"]:
+        if request.based_on > now.version:
             raise MalformedRelease(
                 f"Release {request.sequence} of {name!r} says that it is based on version {request.based_on} of the "
-                f"posterior, of which there are {federation['version']}."
+                f"posterior, of which there are {now.version}."
             )
-        before = self._coordinator(name, site, federation)
+        before = self._server(site, now)
         release = Release(factor, jnp.int32(request.sequence), schema=request.schema)
         after = before.receive(name, release).state
         change, found = map(float, _measured(before.state, after))
@@ -122,37 +111,19 @@ class Coordinator(CoordinatorFile):
             raise AbsurdRelease(
                 f"Release {request.sequence} of {name!r} would change the posterior beyond all measure."
             )
-        most = LARGEST_PREDICTOR / self.project.schema.feature_bound
+        most = LARGEST_PREDICTOR / self.description.schema.feature_bound
         if found > most / 2:  # sites round differently
             raise AbsurdRelease(
                 f"Release {request.sequence} of {name!r} would take the posterior's means or standard deviations to "
                 f"{found:.3g}; no site takes one beyond {most:g}."
             )
-        version = federation["version"] + 1
-        calm = change < self.project.stop.change
-        if not calm:
-            self._database.execute("UPDATE sites SET calm = 0 WHERE calm > 0")
-        started = now if federation["started"] is None else federation["started"]
-        self._database.execute(
-            "UPDATE federation SET version = ?, product = ?, lost = ?, started = ?",
-            (version, pack(after.product), pack(after.lost), started),
-        )
-        self._database.execute(
-            "INSERT INTO applied VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (version, name, request.sequence, request.based_on, change, now, identity),
-        )
-        self._set(
-            name,
-            factor=pack(take(after.factors, 0)),
-            sequence=request.sequence,
-            digest=identity,
-            updates=site["updates"] + 1,
-            calm=site["calm"] + 1 if calm else 0,
-            staleness=version - 1 - request.based_on,
+        update = Applied(now.version + 1, name, request.sequence, request.based_on, change, time_now, digest)
+        self.apply(
+            update, take(after.factors, 0), after.product, after.lost, calm=change < self.description.stop.change
         )
 
     def _check_size(self, name: str, sequence: int, factor: Any) -> None:
-        largest = self.project.largest
+        largest = self.description.largest
         for field in dataclasses.fields(factor):
             numbers = np.asarray(getattr(factor, field.name))
             limit = largest**2 if field.name == "noise" else largest
@@ -163,75 +134,42 @@ class Coordinator(CoordinatorFile):
                     f"were declared cannot say more than {limit:.3g}."
                 )
 
-    def _check_poll(self, name: str, request: Request, site: Any) -> None:
-        if request.sequence != site["sequence"]:
-            raise OutOfSequence(
-                f"Site {name!r} says that it made {request.sequence} releases, and {site['sequence']} were applied: "
-                "its file or the coordinator's is an older copy. Restore the newest one."
-            )
-        if request.arrays:
-            raise MalformedRelease(f"Expected no arrays in a question of {name!r}, got {len(request.arrays)}.")
-
-    def _coordinator(self, name: str, site: Any, federation: Any) -> Server:
-        """Return the coordinator as it looks to one site: its own factor, and the product of all."""
+    def _server(self, site: SiteRecord, now: Product) -> Server:
+        """Return the server as it looks to one site: its own factor, and the product of all."""
         state = ServerState(
             prior=self._spec.prior,
-            factors=repeat(unpack(self._unit, site["factor"]), 1),
-            sequence=jnp.full(1, site["sequence"], jnp.int32),
-            product=unpack(self._unit, federation["product"]),
-            lost=unpack(self._unit, federation["lost"]),
-            version=jnp.int32(federation["version"]),
+            factors=repeat(self._factor(site.name), 1),
+            sequence=jnp.full(1, site.sequence, jnp.int32),
+            product=now.product,
+            lost=now.lost,
+            version=jnp.int32(now.version),
         )
-        return Server((name,), state, self.project.schema.digest)
+        return Server((site.name,), state, self.description.schema.digest)
 
-    def _hear(self, name: str, request: Request, site: Any, now: float) -> None:
-        declared = json.dumps(dataclasses.asdict(request.declared))
-        recent = site["last_seen"] is not None and 0 <= now - site["last_seen"] < SEEN
-        if request.kind != POLL or request.state != site["state"] or not recent:
-            self._set(name, state=request.state, declared=declared, last_seen=now)
-
-    def _stop_if_due(self, now: float) -> None:
-        federation = self._federation()
-        if federation["stop"]:
+    def _stop_if_due(self, time_now: float) -> None:
+        if self.stop:
             return
-        sites = [(row["state"], row["calm"]) for row in self._database.execute("SELECT state, calm FROM sites")]
-        seconds = 0.0 if federation["started"] is None else now - federation["started"]
-        if reason := self.project.stop.reason(sites, seconds):
-            self._database.execute("UPDATE federation SET stop = ?", (reason,))
+        seconds = 0.0 if self.started is None else time_now - self.started
+        if reason := self.description.stop.reason(self.states(), seconds):
+            self.end(reason)
 
-    def _answer(self, name: str) -> Answer:
-        federation, site = self._federation(), self._site(name)
-        arrays = arrays_of(self._posterior(federation))
-        return Answer(
-            self.project.digest, POSTERIOR, federation["version"], site["sequence"], federation["stop"], arrays=arrays
-        )
-
-    def _refuse(self, name: str, error: ReleaseRefused) -> Answer:
+    def _refused(self, name: str, error: ReleaseRefused) -> Answer:
         """Write down a refusal, and return it as an answer."""
-        kind, reason = type(error).__name__, _printable(error)
+        refusal = Refusal(self.clock(), name, error.code, _printable(error))
         with self._database.transaction():
-            values = (self.clock(), name, kind, reason)
-            self._database.execute("INSERT INTO refusals (time, site, error, reason) VALUES (?, ?, ?, ?)", values)
-            self._database.execute(
-                "DELETE FROM refusals WHERE number <= (SELECT max(number) FROM refusals) - ?", (REFUSALS,)
-            )
-            site = self._database.one("SELECT * FROM sites WHERE name = ?", (name,))
-            if site is not None:
-                self._set(name, refused=site["refused"] + 1)
-            federation = self._federation()
-        applied = 0 if site is None else site["sequence"]
-        return Answer(
-            self.project.digest, REFUSED, federation["version"], applied, federation["stop"], error=kind, reason=reason
-        )
+            self.refuse(refusal, REFUSALS)
+            applied = self.site(name).sequence if name in self.names else 0
+            version, stop = self.version, self.stop
+        return Answer(self.description.digest, REFUSED, version, applied, stop, code=error.code, reason=refusal.reason)
 
-    def _one_number(self, request: Request, name: str) -> float:
+    def _final_number(self, request: Request, name: str) -> float:
         """Return the number that a site says about the width of the posterior."""
         numbers = [np.asarray(array) for array in request.arrays.values()]
         if len(numbers) != 1 or numbers[0].shape != () or not np.isfinite(numbers[0]):
             raise MalformedRelease(f"Expected one finite number about the width from {name!r}, got something else.")
         number, declared = float(numbers[0]), request.declared
         said = Said.of(number, declared.rows, declared.epsilon_max, declared.delta)
-        if abs(number) > self.project.largest or (said is not None and not said.is_possible):
+        if abs(number) > self.description.largest or (said is not None and not said.is_possible):
             raise AbsurdRelease(
                 f"The number of {name!r} about the width is {number:.3g}; no {declared.rows} rows can give that."
             )
@@ -239,7 +177,17 @@ class Coordinator(CoordinatorFile):
 
     @cached_property
     def _largest(self) -> int:
-        return size_of(self._unit) + LARGEST_HEADER
+        return wire.size_of(self._unit) + wire.LARGEST_HEADER
+
+
+def _check_poll(request: Request, site: SiteRecord) -> None:
+    if request.sequence != site.sequence:
+        raise OutOfSequence(
+            f"Site {site.name!r} says that it made {request.sequence} releases, and {site.sequence} were applied: "
+            "its file or the coordinator's is an older copy. Restore the newest one."
+        )
+    if request.arrays:
+        raise MalformedRelease(f"Expected no arrays in a question of {site.name!r}, got {len(request.arrays)}.")
 
 
 def _printable(error: Exception) -> str:

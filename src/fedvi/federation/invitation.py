@@ -28,20 +28,20 @@ KIT_FILES = (
 LARGEST_FILE = 16 << 20
 
 
-def make_federation(project: Description, folder: Path) -> Description:
-    """Make the folder, or nothing at all, and return the project with its identity."""
+def make_federation(description: Description, folder: Path) -> Description:
+    """Make the folder, or nothing at all, and return the description with its identity."""
     from fedvi.federation.transports.flare import make_kits
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"Expected a new or empty folder, got {folder}, which is not. Choose another with --out.")
-    project = dataclasses.replace(project, identity=secrets.token_hex(16))
+    description = dataclasses.replace(description, identity=secrets.token_hex(16))
     with new_folder(folder) as unfinished:
-        make_kits(project, unfinished)
-        project.save(unfinished)
-        CoordinatorFile.create(unfinished / FILE, project).close()
-        for site in project.sites:
+        make_kits(description, unfinished)
+        description.save(unfinished)
+        CoordinatorFile.create(unfinished / FILE, description).close()
+        for site in description.sites:
             _zip(unfinished / KITS / site)
-    return project
+    return description
 
 
 def add_to_federation(folder: Path, name: str) -> Path:
@@ -55,11 +55,11 @@ def add_to_federation(folder: Path, name: str) -> Path:
     with CoordinatorFile.open(folder / FILE) as store:
         if name in store.names:
             raise InputError(f"Expected a new site, got {name!r}, which takes part already.")
-        project = dataclasses.replace(store.project, sites=(*store.names, name))
+        description = dataclasses.replace(store.description, sites=(*store.names, name))
         shutil.rmtree(folder / KITS / name, ignore_errors=True)
-        add_site(project, folder, name)
+        add_site(description, folder, name)
         kit = _zip(folder / KITS / name)
-        project.save(folder)
+        description.save(folder)
         store.add_site(name)
     return kit
 

@@ -56,7 +56,7 @@ class SiteSettings:
         return self.folder / FOLDER / STATE
 
     @property
-    def project(self) -> Description:
+    def description(self) -> Description:
         """The federation, as the kit has it; refused if it asks for what the site's policy does not allow."""
         path = (self.policy or self.ledger.parent / POLICY).resolve()
         if path.exists() and path.is_relative_to(self.folder.resolve()):
@@ -96,7 +96,7 @@ class SiteSettings:
 
     def read(self) -> Encoded:
         """Return the site's rows, encoded by the federation's schema, or raise `InputError`."""
-        encoded = encode(self.project.schema, self.data, encoding=self.encoding, strict=False)
+        encoded = encode(self.description.schema, self.data, encoding=self.encoding, strict=False)
         if len(encoded.x) < 2:
             raise InputError(
                 f"Expected at least 2 rows in {self.data}, got {len(encoded.x)}: there is nothing to learn."
@@ -116,13 +116,13 @@ class SiteSettings:
                 table = (encoded.x, encoded.y)
                 return Site.open(
                     self.state,
-                    self.project,
+                    self.description,
                     table,
                     self.budget,
                     self.ledger,
                     self.accept,
                     self.public_rows,
-                    lambda key: sketch_of(self.project.schema, self.data, key, encoding=self.encoding),
+                    lambda key: sketch_of(self.description.schema, self.data, key, encoding=self.encoding),
                 )
             except LedgerInUse:
                 if time.monotonic() > deadline:

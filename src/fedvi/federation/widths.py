@@ -3,7 +3,7 @@
 A site's number is a sum over its rows of numbers between 0 and 1, with noise that follows from its budget. Nobody can
 check it, nor the rows and the budget that the site declares. So each site has an average, its error and a weight,
 
-    average = number / rows        error = noise / rows        weight = rows, but at most half of the project's
+    average = number / rows        error = noise / rows        weight = rows, but at most half of the description's
 
 and what is far from the medians (by weight) of averages and errors is drawn towards them:
 
@@ -62,7 +62,7 @@ class Said:
 def combined(said: Sequence[Said], rows: int) -> tuple[float, float]:
     """Return the average over all sites' rows, and its standard error.
 
-    rows: of all sites together, as the project has it.
+    rows: of all sites together, as the description has it.
     """
     declared = np.array([each.rows for each in said], float)
     averages = np.array([each.number for each in said]) / declared

@@ -2,44 +2,59 @@
 
     b"fedvi" | version, 1 byte | SHA-256 of the rest, 32 bytes | safetensors: arrays, and a JSON header as bytes
 
-`Request` is what a site sends, `Answer` what it gets. Whatever does not decode to exactly one of them is refused with
-`MalformedRelease`, before anything is done with it. The hash is for accidents; who sent it, the engine's certificates
-say.
+`Request` is what a site sends, `Answer` what it gets. Their annotations are the rules. Whatever does not decode to
+exactly one of them is refused with `MalformedRelease`, before anything is done with it. The hash is for accidents; who
+sent it, the engine's certificates say.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
-import types
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from fedvi.compiling import jax, jnp
-from fedvi.errors import MalformedRelease
+from fedvi.errors import AbsurdRelease, ImproperRelease, MalformedRelease, NonFiniteRelease, ReleaseRefused
 
 MAGIC = b"fedvi"
-VERSION = 1
+VERSION = 2
 HEADER = "header"
 LARGEST_HEADER = 1 << 16
 LONGEST_TEXT = 4096
 MOST_EVENTS = 64
 DTYPES = {"F32": np.float32, "F64": np.float64}
 
+LONGEST_NUMBER = 300
+
 POLL, FACTOR, WIDTH = "poll", "factor", "width"
 WORKING, PAUSED, SPENT, FINISHED, LEFT = "working", "paused", "spent", "finished", "left"
 POSTERIOR, REFUSED = "posterior", "refused"
+UNAVAILABLE = "unavailable"
+"""Code of an answer that is no refusal: the coordinator cannot answer now, such as on a full disk."""
+
+REFUSALS = frozenset([ReleaseRefused.code, *(kind.code for kind in ReleaseRefused.__subclasses__())])
+HARMLESS = frozenset((NonFiniteRelease.code, AbsurdRelease.code, ImproperRelease.code))
+"""Codes of all refusals, and of those of one release, after which another may be accepted."""
 
 Arrays = Mapping[str, np.ndarray]
 Tree = TypeVar("Tree")
+Message = TypeVar("Message", bound=msgspec.Struct)
+Count = Annotated[int, Meta(ge=0, lt=2**31)]
+Event = Annotated[dict[str, str | int | float], Meta(max_length=16)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Declared:
+def one_of(*words: str) -> Meta:
+    """Return the rule that a text is one of these words."""
+    return Meta(pattern=rf"^({'|'.join(words)})\Z")
+
+
+class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a site says about itself, for people to see. Nobody can check it, and no promise rests on it.
 
     The width of an exported posterior does a little: `fedvi.federation.widths` says how far a site can move it.
@@ -47,102 +62,76 @@ class Declared:
     events: what was released, as in the site's ledger, with counts.
     """
 
-    rows: int
-    epsilon: float
-    epsilon_max: float
-    delta: float
-    events: tuple[dict[str, Any], ...] = ()
+    rows: Annotated[int, Meta(ge=0, lt=2**53)]
+    epsilon: Annotated[float, Meta(ge=0)]
+    epsilon_max: Annotated[float, Meta(ge=1e-6, le=1e6)]
+    delta: Annotated[float, Meta(gt=0, lt=1)]
+    events: Annotated[tuple[Event, ...], Meta(max_length=MOST_EVENTS)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a site sends.
 
-    federation: the project that it believes to be part of.
+    federation: digest of the description that it has.
     kind: `poll` asks for the posterior; `factor` and `width` are releases.
     sequence: of the release, 1 for the first; of a poll, that of the last one.
     based_on: version of q that the release was computed from.
-    state: what the site is doing: working, paused, spent, finished or left.
+    state: what the site is doing.
     """
 
     federation: str
     schema: str
-    kind: str
-    sequence: int
-    based_on: int
-    state: str
+    kind: Annotated[str, one_of(POLL, FACTOR, WIDTH)]
+    sequence: Count
+    based_on: Count
+    state: Annotated[str, one_of(WORKING, PAUSED, SPENT, FINISHED, LEFT)]
     declared: Declared
-    arrays: Arrays = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _require(self.kind in (POLL, FACTOR, WIDTH), f"kind {self.kind!r}")
-        _require(self.state in (WORKING, PAUSED, SPENT, FINISHED, LEFT), f"state {self.state!r}")
-        _require(0 <= self.sequence < 2**31, f"sequence {self.sequence}")
-        _require(0 <= self.based_on < 2**31, f"based_on {self.based_on}")
-        said = self.declared
-        _require(0 <= said.rows < 2**53, f"rows {said.rows}")
-        _require(said.epsilon >= 0 and 1e-6 <= said.epsilon_max <= 1e6, f"epsilon {said.epsilon} of {said.epsilon_max}")
-        _require(0 < said.delta < 1, f"delta {said.delta}")
-        _require(len(said.events) <= MOST_EVENTS, f"{len(said.events)} events")
+    arrays: Mapping[str, Any] = {}
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a site gets.
 
     kind: `posterior` with q as arrays, or `refused` with a reason.
     version: how many updates q has seen. applied: the last release of this site that was applied.
     stop: why the federation has ended; empty while it goes on.
-    error: name of the exception that a refusal is; empty otherwise.
+    code: of `REFUSALS` or `unavailable`; empty otherwise.
     """
 
     federation: str
-    kind: str
-    version: int
-    applied: int
+    kind: Annotated[str, one_of(POSTERIOR, REFUSED)]
+    version: Count
+    applied: Count
     stop: str = ""
-    error: str = ""
+    code: str = ""
     reason: str = ""
-    arrays: Arrays = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _require(self.kind in (POSTERIOR, REFUSED), f"kind {self.kind!r}")
-        _require(0 <= self.version < 2**31, f"version {self.version}")
-        _require(0 <= self.applied < 2**31, f"applied {self.applied}")
+    arrays: Mapping[str, Any] = {}
 
 
 def encode(message: Request | Answer) -> bytes:
     """Return the bytes of a message."""
     from safetensors.numpy import save
 
-    fields = {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
-    arrays = {name: np.asarray(array, order="C") for name, array in fields.pop("arrays").items()}
-    plain = {
-        name: dataclasses.asdict(value) if isinstance(value, Declared) else value for name, value in fields.items()
-    }
+    arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
+    plain = msgspec.to_builtins(msgspec.structs.replace(message, arrays={}))
+    del plain["arrays"]
     header = json.dumps(plain, allow_nan=False).encode()
     body = save({HEADER: np.frombuffer(header, np.uint8), **arrays})
     return MAGIC + bytes([VERSION]) + hashlib.sha256(body).digest() + body
 
 
-def decode(data: bytes, kind: type[Tree], largest: int) -> Tree:
+def decode(data: bytes, kind: type[Message], largest: int) -> Message:
     """Return the message of this kind in bytes that anybody may have sent, or raise `MalformedRelease`.
 
     largest: bytes that its arrays may have.
     """
     header, arrays = _unpack(data, largest + LARGEST_HEADER)
     try:
-        message: Any = _build(kind, {**header, "arrays": arrays})
-    except MalformedRelease:
-        raise
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError, OverflowError) as error:
-        raise MalformedRelease(f"Expected a {kind.__name__.lower()} of fedvi, got one that says {error}.") from None
+        message: Message = msgspec.convert({**header, "arrays": arrays}, kind)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise MalformedRelease(f"Expected a {kind.__name__.lower()} of fedvi, got: {str(error)[:200]}.") from None
+    _require({*header, "arrays"} == {field.name for field in msgspec.structs.fields(kind)}, "too few fields")
     return message
-
-
-def digest(data: bytes) -> str:
-    """Return what identifies a message."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def arrays_of(tree: Any) -> dict[str, np.ndarray]:
@@ -203,7 +192,10 @@ def _unpack(data: bytes, largest: int) -> tuple[dict[str, Any], dict[str, np.nda
         arrays = {name: _array(part) for name, part in parts.items()}
         if len(text) > LARGEST_HEADER:
             raise MalformedRelease(f"Expected a header of at most {LARGEST_HEADER} bytes, got {len(text)}.")
-        header = json.loads(text.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_once)
+        header = json.loads(
+            text.decode("utf-8"), parse_constant=_number, parse_float=_number, parse_int=_whole, object_pairs_hook=_once
+        )
+        _check_texts(header)
     except MalformedRelease:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
@@ -219,8 +211,26 @@ def _array(part: dict[str, Any]) -> np.ndarray:
     return np.frombuffer(part["data"], DTYPES[part["dtype"]]).reshape(part["shape"])
 
 
-def _no_constant(name: str) -> float:
-    raise MalformedRelease(f"Expected finite numbers in the header, got {name}.")
+def _number(text: str) -> float:
+    number = float(text)
+    _require(math.isfinite(number), f"the number {text[:80]}")
+    return number
+
+
+def _whole(text: str) -> int:
+    _require(len(text) <= LONGEST_NUMBER, f"a number of {len(text)} digits")
+    return int(text)
+
+
+def _check_texts(value: Any) -> None:
+    """Raise unless all texts are printable and not too long."""
+    if isinstance(value, str):
+        _require(len(value) <= LONGEST_TEXT and value.isprintable(), f"the text {value[:80]!r}")
+    elif isinstance(value, dict | list):
+        for each in value:
+            _check_texts(each)
+        for each in value.values() if isinstance(value, dict) else ():
+            _check_texts(each)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -228,42 +238,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     _require(len(table) == len(pairs), "a key that comes twice")
     return table
-
-
-def _build(kind: Any, values: dict[str, Any]) -> Any:
-    """Return a dataclass from plain values of exactly its fields and types."""
-    types_of = get_type_hints(kind)
-    if set(values) != set(types_of):
-        raise MalformedRelease(f"Expected the fields {', '.join(types_of)}, got {', '.join(values)[:200]!r}.")
-    return kind(**{name: _value(types_of[name], value, name) for name, value in values.items()})
-
-
-def _value(wanted: Any, value: Any, name: str) -> Any:
-    if wanted is Declared:
-        _require(isinstance(value, dict), f"{name} {value!r}")
-        return _build(Declared, value)
-    if wanted is int and type(value) is int:
-        return value
-    if wanted is float and type(value) in (int, float) and math.isfinite(value):
-        return float(value)
-    if wanted is str and type(value) is str and len(value) <= LONGEST_TEXT and value.isprintable():
-        return value
-    if getattr(wanted, "__origin__", None) is tuple and type(value) is list:
-        return tuple(_event(item) for item in value)
-    if name == "arrays":
-        return types.MappingProxyType(value)
-    shown = getattr(wanted, "__name__", get_args(wanted))
-    raise MalformedRelease(f"Expected {name} to be {shown}, got {str(value)[:80]!r}.")
-
-
-def _event(item: Any) -> dict[str, Any]:
-    """Return one event: a flat table of texts and finite numbers."""
-    _require(type(item) is dict and len(item) <= 16, f"the event {str(item)[:80]!r}")
-    for key, value in item.items():
-        _require(key.isprintable(), f"the key {key[:80]!r} in an event")
-        fine = (type(value) in (int, float) and math.isfinite(value)) or (type(value) is str and value.isprintable())
-        _require(fine, f"{str(value)[:80]!r} in an event")
-    return dict(item)
 
 
 def _require(condition: bool, what: str) -> None:

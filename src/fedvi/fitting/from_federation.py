@@ -7,9 +7,8 @@ All of it is post-processing of what was released. What sites spent is what they
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedvi.errors import InputError
+from fedvi.federation import records
 from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.widths import Said, combined
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
@@ -20,28 +19,29 @@ from fedvi.pytree import stack, take
 
 def fitted_of(store: CoordinatorFile) -> Fitted:
     """Return the posterior of a federation as it is now, or raise `InputError` if nobody has released anything."""
-    project, spec, now = store.project, store.project.spec, store.snapshot()
-    places = [place for place, site in enumerate(now.sites) if site["updates"]]
+    description, spec, now = store.description, store.description.spec, store.snapshot()
+    places = [place for place, site in enumerate(now.sites) if site.updates]
     if not places:
         raise InputError("Expected a federation with at least one update, got none yet. Wait for a site to join.")
     sites, kept = [now.sites[place] for place in places], [take(now.factors, place) for place in places]
     width = spec.model.width
-    ratio = _ratio(width, sites, project.rows)
+    ratio = _ratio(width, sites, description.rows)
     if ratio is not None:
         kept = [width.corrected(factor, ratio, now.posterior.mean) for factor in kept]
+    said = [_record(site, description.schema.digest) for site in sites]
     stacked = stack(kept)
     return Fitted(
-        schema=project.schema,
+        schema=description.schema,
         model=spec.model if ratio is None else width.corrected_model(ratio),
         prior=spec.prior,
         factors=stacked,
         posterior=posterior_of(spec.prior, stacked),
-        sites=tuple(_record(site, project.schema.digest) for site in sites),
-        statement=_statement(project.name, sites, corrected=ratio is not None),
+        sites=tuple(said),
+        statement=_statement(description.name, said, corrected=ratio is not None),
         simulated=False,
         settings={
-            "federation": project.name,
-            "id": project.identity,
+            "federation": description.name,
+            "id": description.identity,
             "version": now.version,
             "ended": now.stop,
             "spec": spec.plain,
@@ -49,32 +49,30 @@ def fitted_of(store: CoordinatorFile) -> Fitted:
     )
 
 
-def _ratio(width: Width, sites: list[dict[str, Any]], rows: int) -> float | None:
+def _ratio(width: Width, sites: list[records.SiteRecord], rows: int) -> float | None:
     """Return the correction of the posterior's width; None if no site has said its number yet.
 
     A number that does not go with what its site declares counts as if it had not been said.
     """
-    said = [
-        Said.of(site["width"], site["rows"], site["epsilon_max"], site["delta"])
-        for site in sites
-        if site["width"] is not None
-    ]
+    numbers = [(site.width, site.declared) for site in sites if site.width is not None]
+    said = [Said.of(number, of.rows, of.epsilon_max, of.delta) for number, of in numbers if of is not None]
     usable = [each for each in said if each is not None and each.is_possible]
     return width.ratio(*combined(usable, rows)) if usable else None
 
 
-def _record(site: dict[str, Any], schema: str) -> SiteRecord:
-    kept = {key: site[key] for key in ("name", "rows", "updates", "epsilon", "epsilon_max", "delta")}
-    return SiteRecord(**kept, schema=schema, events=tuple(site["events"]))
+def _record(site: records.SiteRecord, schema: str) -> SiteRecord:
+    of = site.declared
+    assert of is not None, "a site declares something with every release"
+    return SiteRecord(site.name, of.rows, site.updates, schema, of.epsilon, of.epsilon_max, of.delta, of.events)
 
 
-def _statement(name: str, sites: list[dict[str, Any]], *, corrected: bool) -> str:
+def _statement(name: str, sites: list[SiteRecord], *, corrected: bool) -> str:
     lines = [f"federation {name}: every site pays from its own ledger; this is what the sites declare"]
     lines += [
-        f"  {site['name']}: epsilon {rounded_up(site['epsilon'])} of {site['epsilon_max']:g} at delta "
-        f"{site['delta']:g}, if one row of about {site['rows']} is added or removed"
+        f"  {site.name}: epsilon {rounded_up(site.epsilon or 0.0)} of {site.epsilon_max:g} at delta "
+        f"{site.delta:g}, if one row of about {site.rows} is added or removed"
         for site in sites
     ]
     if not corrected:
-        lines.append("  No site has said its last number: credible intervals are not corrected yet, and too narrow.")
+        lines.append("  No site has made its final release: credible intervals are not corrected yet, and too narrow.")
     return "\n".join(lines)

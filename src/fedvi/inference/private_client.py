@@ -94,7 +94,7 @@ class PrivateClient(Closing):
         sketch: from the machine's key to a sketch of the raw table (`fedvi.privacy.ledger.overlap`), to notice that
             the same people have a ledger already; None to make one of `table`.
         state: of the client when it last worked in the same federation, to go on from there; None to begin anew.
-        accept: what a person accepts in so many words; see `Ledger.open`.
+        accept: the ledger's warnings that a person confirms; see `Ledger.open`.
         """
         instance("budget", budget, Budget)
         if updates is not None:

@@ -15,14 +15,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from fedvi.errors import InputError
 from fedvi.federation.coordinator_file import CoordinatorFile
-from fedvi.federation.site import payments, read_site
+from fedvi.federation.site_file import SiteFile, SiteState
 from fedvi.federation.wire import pack, unpack
 from fedvi.inference import spec as recipes
 from fedvi.inference.update import init_client
@@ -31,7 +30,6 @@ from fedvi.privacy.ledger import ledger
 from fedvi.privacy.ledger.entries import CHARGE, Book
 from fedvi.privacy.sums import part_of
 from fedvi.pytree import take
-from fedvi.sqlite import Database
 
 ROUNDING = 1e-5
 """Relative difference of q and the product of its factors that comes of rounding."""
@@ -79,46 +77,45 @@ def check(store: CoordinatorFile, sites: Mapping[str, Files]) -> Check:
     lost, disordered, unpaid, differing = abs(store.version - len(applied)), 0, 0, 0
     over = -math.inf
     for name, files in sites.items():
-        with Database.open(files.site) as database:
-            site, paid = read_site(database), payments(database)
+        with SiteFile.open(files.site) as file:
+            site, paid = file.load(), file.payments()
         book = ledger.read(files.ledger)
-        numbers = [number for who, number, _, _ in applied if who == name]
-        lost += _lost(store, name, numbers, site["releases"])
+        numbers = [update.sequence for update in applied if update.site == name]
+        lost += _lost(store, name, numbers, site.releases)
         disordered += sum(later < earlier for earlier, later in itertools.pairwise(numbers))
         unpaid += _unpaid(site, paid, book)
         differing += _differs(store, name, site)
         over = max(over, (book.budget.spent(book.charged) if book.charged else 0.0) - book.budget.epsilon)
-    different = min(len({(name, number) for name, number, _, _ in applied}), len({digest for *_, digest, _ in applied}))
+    different = min(len({(each.site, each.sequence) for each in applied}), len({each.digest for each in applied}))
     return Check(len(applied), lost, len(applied) - different, disordered, unpaid, differing, over, _difference(store))
 
 
 def _lost(store: CoordinatorFile, name: str, numbers: list[int], made: int) -> int:
-    last = store.sequence(name)
-    width = next(site["width"] for site in store.sites() if site["name"] == name)
+    last, width = store.site(name).sequence, store.site(name).width
     there = {*numbers, *([] if width is None else [last])}
     return max(len(there ^ set(range(1, made + 1))), abs(made - last))
 
 
-def _unpaid(site: sqlite3.Row, paid: dict[int, int], book: Book) -> int:
+def _unpaid(site: SiteState, paid: dict[int, int], book: Book) -> int:
     """Return how many releases have no charge for what they are, or share it with another."""
     charges = {entry.number: entry.body["event"] for entry in book.entries if entry.kind == CHARGE}
     width = to_json(part_of(book.budget, recipes.WIDTH).event)
-    made = range(1, site["releases"] + 1)
+    made = range(1, site.releases + 1)
 
     def fits(release: int) -> bool:
-        event, is_width = charges.get(paid.get(release, -1)), bool(site["width"]) and release == made[-1]
+        event, is_width = charges.get(paid.get(release, -1)), bool(site.width) and release == made[-1]
         return event is not None and (event == width) == is_width
 
     return len(made) - len({paid[release] for release in made if fits(release)})
 
 
-def _differs(store: CoordinatorFile, name: str, site: sqlite3.Row) -> bool:
+def _differs(store: CoordinatorFile, name: str, site: SiteState) -> bool:
     """Tell whether site and coordinator hold different factors, unless a release is still on its way."""
-    if site["pending"] is not None:
+    if site.pending is not None:
         return False
-    recipe = store.project.spec
+    recipe = store.description.spec
     state = init_client(recipe.algorithm, recipe.prior)
-    own = (state if site["state"] is None else unpack(state, site["state"])).factor
+    own = (state if site.state is None else unpack(state, site.state)).factor
     return pack(own) != pack(take(store.factors(), store.names.index(name)))
 
 

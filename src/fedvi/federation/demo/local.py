@@ -26,14 +26,14 @@ COORDINATOR = "coordinator"
 
 
 class LocalFederation:
-    """A federation in a folder, which holds SITE.csv for every site of the project.
+    """A federation in a folder, which holds SITE.csv for every site of the description.
 
-    The project's port is replaced by one of this machine that is free.
+    The description's port is replaced by one of this machine that is free.
     """
 
-    def __init__(self, folder: Path, project: Description, epsilon: float):
+    def __init__(self, folder: Path, description: Description, epsilon: float):
         self.folder, self.epsilon = folder.resolve(), epsilon
-        self.project = make_federation(dataclasses.replace(project, port=free_port()), self.coordinator)
+        self.description = make_federation(dataclasses.replace(description, port=free_port()), self.coordinator)
         self.parties: dict[str, Party] = {}
 
     @property
@@ -57,7 +57,7 @@ class LocalFederation:
     def running(self) -> Iterator[None]:
         """Start all parties; at the end, stop them and all that they started."""
         self.parties = {COORDINATOR: self._party(COORDINATOR, "federation", "start", self.coordinator, "--no-page")}
-        for site in self.project.sites:
+        for site in self.description.sites:
             table = ("--data", self.folder / f"{site}.csv", "--ledger", self.ledger(site))
             kit = self.kit(site).with_suffix(".zip")
             self.parties[site] = self._party(site, "site", "join", kit, *table, "--eps", self.epsilon, "--yes")
@@ -88,7 +88,7 @@ class LocalFederation:
 
     def check(self, store: CoordinatorFile) -> Check:
         """Compare the coordinator's file with the sites' files and ledgers."""
-        sites = self.project.sites
+        sites = self.description.sites
         return check(store, {site: Files(self.kit(site) / FOLDER / STATE, self.ledger(site)) for site in sites})
 
     def _end_leftovers(self) -> None:

@@ -14,7 +14,7 @@ from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.demo.chaos import Chaos
 from fedvi.federation.demo.checking import Check
 from fedvi.federation.demo.local import LocalFederation
-from fedvi.federation.demo.tables import TEST, adult_project
+from fedvi.federation.demo.tables import TEST, adult_description
 from fedvi.federation.page.server import LivePage
 from fedvi.federation.status import Scores, status_of
 from fedvi.fitting.from_federation import fitted_of
@@ -55,7 +55,7 @@ def demonstrate(
     """
     started = time.monotonic()
     say("Writing the tables of four sites, and making certificates and kits ...")
-    federation = LocalFederation(folder, adult_project(folder, epsilon, updates, seed), epsilon)
+    federation = LocalFederation(folder, adult_description(folder, epsilon, updates, seed), epsilon)
     say("Starting the coordinator and four sites, each in processes of its own ...")
     killer = Chaos(federation, seed)
     with federation.running(), federation.store() as store:

@@ -10,10 +10,9 @@ import numpy as np
 
 from fedvi.errors import FedviError
 from fedvi.federation.demo.local import LocalFederation
-from fedvi.federation.demo.tables import tiny_project
+from fedvi.federation.demo.tables import tiny_description
 from fedvi.federation.settings import FOLDER, STATE
-from fedvi.federation.site import read_site
-from fedvi.sqlite import Database
+from fedvi.federation.site_file import SiteFile
 
 LIMIT = 600.0
 
@@ -37,7 +36,7 @@ class Speed:
 def measure_speed(folder: Path, updates: int) -> Speed:
     """Run a federation of tiny tables, and read the times off the coordinator's file."""
     started, clock = time.monotonic(), time.time()
-    federation = LocalFederation(folder, tiny_project(folder, updates), 1.0)
+    federation = LocalFederation(folder, tiny_description(folder, updates), 1.0)
     with federation.running(), federation.store() as store:
         while not store.over:
             if time.monotonic() - started > LIMIT:
@@ -47,22 +46,22 @@ def measure_speed(folder: Path, updates: int) -> Speed:
         federation.wait()
         applied = store.updates(most=10**9)
     times = {
-        site: np.array([when for _, when, name, _ in applied if name == site]) for site in federation.project.sites
+        site: np.array([each.time for each in applied if each.site == site]) for site in federation.description.sites
     }
     first, last = max(each[0] for each in times.values()), min(each[-1] for each in times.values())
-    together = [when for _, when, _, _ in applied if first <= when <= last]
+    together = [each.time for each in applied if first <= each.time <= last]
     if last <= first or len(together) < 10:
         raise FedviError(f"Sites were never all at work at once in {updates} updates. Use more with --updates.")
     cycles = np.concatenate([np.diff(each[(each >= first) & (each <= last)]) for each in times.values()])
     answers = []
-    for site in federation.project.sites:
-        with Database.open(federation.kit(site) / FOLDER / STATE) as database:
-            answers.append(float(read_site(database)["latency"]))
+    for site in federation.description.sites:
+        with SiteFile.open(federation.kit(site) / FOLDER / STATE) as file:
+            answers.append(file.load().latency or 0.0)
     return Speed(
         sites=len(times),
         updates=len(together),
         updates_per_second=(len(together) - 1) / (last - first),
         milliseconds=1000 * float(np.median(cycles)),
         answer_milliseconds=1000 * float(np.mean(answers)),
-        seconds_to_first=applied[0][1] - clock,
+        seconds_to_first=applied[0].time - clock,
     )

@@ -20,7 +20,7 @@ LEFT_OUT = ("fnlwgt", "education")
 """A weight of the census, and what education-num says as a number."""
 
 
-def adult_project(folder: Path, epsilon: float, updates: int, seed: int) -> Description:
+def adult_description(folder: Path, epsilon: float, updates: int, seed: int) -> Description:
     """Write SITE.csv for every site and test.csv, and return the federation.
 
     Sites differ in size and in how many of their people earn much.
@@ -37,7 +37,7 @@ def adult_project(folder: Path, epsilon: float, updates: int, seed: int) -> Desc
     return Description("adult", SITES, schema, len(split.train_rows), updates=updates, epsilon=epsilon)
 
 
-def tiny_project(folder: Path, updates: int, sites: tuple[str, ...] = SITES, rows: int = 50) -> Description:
+def tiny_description(folder: Path, updates: int, sites: tuple[str, ...] = SITES, rows: int = 50) -> Description:
     """Write tables with which an update is next to no work, two numbers and a few rows; return the federation."""
     schema = Schema((Number("a", -4, 4, 0, 1), Number("b", -4, 4, 0, 1)), BinaryTarget("y", ("no", "yes")))
     for number, site in enumerate(sites):

@@ -129,11 +129,11 @@ function showLastSeen() {
 
 function showRefusals(refusals) {
   if (!differs("refusals", refusals)) return;
-  const rows = [...refusals].sort((a, b) => b.time - a.time).map(({ time, site, error, reason }) => {
+  const rows = [...refusals].sort((a, b) => b.time - a.time).map(({ time, site, code, reason }) => {
     const row = html("tr", { role: "row" });
     cell(row, "Time", dated(html("time", {}, moment(time)), time));
     cell(row, "Site", html("bdi", {}, site));
-    cell(row, "Error", html("bdi", {}, error));
+    cell(row, "Error", html("bdi", {}, code));
     cell(row, "Reason", html("bdi", {}, reason));
     return row;
   });

@@ -27,6 +27,7 @@ from nvflare.fuel.f3.message import Message
 
 from fedvi.federation.transports.flare.names import CERTIFICATES, CHANNEL, DATABASE, MESSAGE, RUNS, TASK, YES
 from fedvi.federation.transports.flare.signing import Verifier
+from fedvi.federation.wire import FINISHED, LEFT
 
 if TYPE_CHECKING:
     from fedvi.federation.coordinator import Coordinator
@@ -109,7 +110,7 @@ class SiteController(Controller):
             return make_reply(ReturnCode.UNAUTHENTICATED, error=f"This job serves site {self.site} only.")
         reply = self.server.handle(self.site, data)
         self.seen = time.monotonic()
-        if self.server.finished(self.site):
+        if self.server.site(self.site).state in (FINISHED, LEFT):
             self.finished.set()
         return make_reply(ReturnCode.OK, body=reply)
 

@@ -1,7 +1,7 @@
 """The site's side of its job: one task, in which the site works until it has nothing more to do.
 
-Nothing leaves the site but the bytes of the messages that `fedvi.federation.work` sends. An exception's text could
-hold values of the site's rows: it goes into the site's own log, and the coordinator gets a bare code.
+Nothing leaves the site but the bytes of the messages that `fedvi.federation.transports.base` sends. An exception's
+text could hold values of the site's rows: it goes into the site's own log, and the coordinator gets a bare code.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SiteExecutor(Executor):
 
     def _work(self, kit: Path, fl_ctx: FLContext, abort_signal: Signal) -> None:
         from fedvi.federation.settings import SiteSettings
-        from fedvi.federation.work import work
+        from fedvi.federation.transports.base import run
 
         cell = fl_ctx.get_engine().get_cell().core_cell
         job, signer = fl_ctx.get_job_id(), Signer(kit / STARTUP_FOLDER / KEY)
@@ -61,5 +61,5 @@ class SiteExecutor(Executor):
                 raise NotReached(f"The coordinator gave no answer ({code}); the same message is sent again.")
             return bytes(reply.payload)
 
-        with SiteSettings.load(kit).open() as client:
-            work(client, send, lambda: bool(abort_signal.triggered))
+        with SiteSettings.load(kit).open() as site:
+            run(site, send, lambda: bool(abort_signal.triggered))

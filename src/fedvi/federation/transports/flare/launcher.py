@@ -33,7 +33,7 @@ SITE_MODULES = [
     "nvflare.private.fed.app.client.worker_process",
     "fedvi.federation.transports.flare.executor",
     "fedvi.federation.settings",
-    "fedvi.federation.work",
+    "fedvi.federation.transports.base",
     "dp_accounting.pld.pld_privacy_accountant",
     "dp_accounting.rdp.rdp_privacy_accountant",
     "safetensors.numpy",

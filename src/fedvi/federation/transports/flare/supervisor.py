@@ -22,6 +22,7 @@ from fedvi.federation.transports.flare.jobs import job_name, write_job
 from fedvi.federation.transports.flare.kits import near_host
 from fedvi.federation.transports.flare.names import ADMIN, ADMIN_FOLDER, DATABASE
 from fedvi.federation.transports.flare.processes import Parent, coordinator_parent
+from fedvi.federation.wire import FINISHED
 
 PERIOD = 1.0
 """Seconds between two calls of `step` that are worth it."""
@@ -82,9 +83,9 @@ class Supervisor:
 
     def _listens(self) -> bool:
         """Tell whether the server takes connections: asking FLARE would take seconds."""
-        project = self.server.project
+        description = self.server.description
         try:
-            socket.create_connection((near_host(project.host), project.port), timeout=1).close()
+            socket.create_connection((near_host(description.host), description.port), timeout=1).close()
         except OSError:
             return False
         return True
@@ -124,7 +125,7 @@ class Supervisor:
             for job in own:
                 if job["job_id"] != turn.job:
                     self._bury(session, job["job_id"], job["status"])
-            if not turn.job and site in self.connected and self.server.may_work(site):
+            if not turn.job and site in self.connected and self.server.site(site).state != FINISHED:
                 self._submit(session, site, turn)
         self._look_after_waiting(session, running)
 

@@ -1,4 +1,8 @@
-"""The loop of a site at work, whatever carries its messages: ask the client what to send, send it, take the answer."""
+"""What carries messages between a site and its coordinator, and the loop of a site at work.
+
+at a site          send(bytes) -> bytes, or `NotReached`: then the same bytes are sent again
+at the coordinator Coordinator.handle(name, bytes) -> bytes
+"""
 
 from __future__ import annotations
 
@@ -16,29 +20,26 @@ SHORTEST, LONGEST = 0.1, 5.0
 """Seconds to wait before the same bytes are sent again, at first and at most."""
 
 
-def work(
-    client: Site,
+def run(
+    site: Site,
     send: Callable[[bytes], bytes],
     stopped: Callable[[], bool] = lambda: False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Work until the site has nothing more to say, or `stopped()`.
-
-    send: returns the answer to a request, or raises `NotReached`: then the same bytes are sent again.
-    """
+    """Work until the site has nothing more to say, or `stopped()`: ask it what to send, send it, take the answer."""
     patience = SHORTEST
-    while not stopped() and (request := client.request()) is not None:
+    while not stopped() and (request := site.request()) is not None:
         try:
             sent = time.monotonic()
             answer = send(request)
-            client.receive(answer, time.monotonic() - sent)
+            site.receive(answer, time.monotonic() - sent)
         except NotReached:
             sleep(patience * random.uniform(0.5, 1.0))  # so that not all sites come back at once
             patience = min(2 * patience, LONGEST)
             continue
         except SiteRefused as error:
-            client.fail(str(error))
+            site.fail(str(error))
             raise
         patience = SHORTEST
-        if client.waiting:
+        if site.waiting:
             sleep(ASK_EVERY)

@@ -1,0 +1,112 @@
+"""A site's file: its last release until it is acknowledged, and which entry of the ledger paid for each release.
+
+One row; the process at work writes all of it but `wanted`, which people write by `fedvi site pause`, `resume` or
+`leave` while it works.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from fedvi.checks import one_of
+from fedvi.errors import InputError
+from fedvi.federation.wire import LEFT, PAUSED, WORKING
+from fedvi.files import Closing
+from fedvi.sqlite import Database
+
+FORMAT = 2
+SCHEMA = f"""
+PRAGMA user_version = {FORMAT};
+CREATE TABLE site (
+    federation TEXT NOT NULL, ledger TEXT NOT NULL, wanted TEXT NOT NULL, said TEXT NOT NULL, releases INTEGER NOT NULL,
+    state BLOB, before BLOB, pending BLOB, width INTEGER NOT NULL, version INTEGER NOT NULL, heard REAL,
+    stop TEXT NOT NULL, note TEXT NOT NULL, failed TEXT NOT NULL, latency REAL
+) STRICT;
+CREATE TABLE paid (release INTEGER PRIMARY KEY, entry INTEGER NOT NULL) STRICT
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteState:
+    """Where a site is.
+
+    federation, ledger: identities. wanted: what people want: working, paused or left. said: what the coordinator knows.
+    releases: how many were made. state, before: the client's state, now and before the pending release, packed.
+    pending: bytes that were not acknowledged yet. width: whether the final release was made.
+    version, heard, stop: q's version, time and reason to stop, of the coordinator's last answer.
+    note, failed: why a release was refused; why the site stopped. latency: seconds from sending to the answer.
+    """
+
+    federation: str
+    ledger: str
+    wanted: str = WORKING
+    said: str = ""
+    releases: int = 0
+    state: bytes | None = None
+    before: bytes | None = None
+    pending: bytes | None = None
+    width: bool = False
+    version: int = 0
+    heard: float | None = None
+    stop: str = ""
+    note: str = ""
+    failed: str = ""
+    latency: float | None = None
+
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(SiteState))
+OWN = tuple(column for column in COLUMNS if column != "wanted")
+"""What the process at work writes."""
+
+
+class SiteFile(Closing):
+    """The file, open. The process at work and the commands of people may have it open at once."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    @classmethod
+    def create(cls, path: Path, federation: str, ledger: str) -> SiteFile:
+        """Make the file of a site that has released nothing yet."""
+        values = dataclasses.astuple(SiteState(federation, ledger))
+
+        def fill(database: Database) -> None:
+            database.execute(f"INSERT INTO site VALUES ({', '.join('?' * len(values))})", values)
+
+        return cls(Database.create(path, SCHEMA, fill))
+
+    @classmethod
+    def open(cls, path: Path) -> SiteFile:
+        """Open an existing file."""
+        return cls(Database.open_format(path, FORMAT, "a site"))
+
+    def load(self) -> SiteState:
+        """Return where the site is."""
+        row = self._database.one(f"SELECT {', '.join(COLUMNS)} FROM site")
+        if row is None:
+            raise InputError(f"{self._database.path} holds no site. Restore its newest copy.")
+        values = dict(zip(COLUMNS, row, strict=True))
+        return SiteState(**(values | {"width": bool(values["width"])}))
+
+    def commit(self, state: SiteState, paid_by: int | None = None) -> None:
+        """Write where the site is, but for what people want. paid_by: the ledger's entry for a new release."""
+        values = [getattr(state, column) for column in OWN]
+        with self._database.transaction():
+            self._database.execute(f"UPDATE site SET {', '.join(f'{column} = ?' for column in OWN)}", values)
+            if paid_by is not None:
+                self._database.execute("INSERT OR REPLACE INTO paid VALUES (?, ?)", (state.releases, paid_by))
+
+    def want(self, wanted: str) -> None:
+        """Write what people want: working, paused or left. A problem that stopped the site is forgotten."""
+        one_of("wanted", wanted, (WORKING, PAUSED, LEFT))
+        with self._database.transaction():
+            self._database.execute("UPDATE site SET wanted = ?, failed = ''", (wanted,))
+
+    def payments(self) -> dict[int, int]:
+        """Return by the number of a release which entry of the ledger was to pay for it."""
+        return {int(release): int(entry) for release, entry in self._database.execute("SELECT * FROM paid")}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fedvi import console
 
 if TYPE_CHECKING:
     from fedvi.audit.membership import AuditResult
@@ -56,7 +57,7 @@ def audit(
 
     findings: dict[str, list[Finding]] = {}
     source = _sources(seed)
-    with _working(quiet=as_json) as status:
+    with console.working("Attacking ...", quiet=as_json) as status:
         for name, subject in _subjects(unit, noise_multiplier, clip_norm, steps, source).items():
             status.update(f"Attacking: {name} ...")
             findings[name] = audit_parts(subject)
@@ -72,7 +73,7 @@ def audit(
         draw_audit(verdict, out)
     passed = verdict.passed and all(finding.passed for part in findings.values() for finding in part)
     if as_json:
-        typer.echo(json.dumps(_plain(findings, verdict, passed, out)))
+        console.print_json(_plain(findings, verdict, passed, out))
     else:
         _show(findings, verdict, passed, out)
     if not passed:
@@ -147,12 +148,6 @@ def _sources(seed: int | None) -> Callable[[], Source]:
     return lambda: Seeded(seed, UPDATE, 0, next(count))
 
 
-def _working(*, quiet: bool) -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True, quiet=quiet).status("Attacking ...")
-
-
 def _plain(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool, out: Path) -> dict[str, Any]:
     numbers = {name: value for name, value in vars(verdict).items() if isinstance(value, float)}
     return {
@@ -164,22 +159,16 @@ def _plain(findings: dict[str, list[Finding]], verdict: AuditResult, passed: boo
 
 
 def _show(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool, out: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    def row(finding: Finding) -> tuple[str, ...]:
+        return finding.name, finding.claimed, finding.found, "ok" if finding.passed else "REJECTED"
 
-    console = Console()
-    for name, part in findings.items():
-        table = Table("test", "claimed", "found", "", title=f"Parts: {name}")
-        for finding in part:
-            table.add_row(finding.name, finding.claimed, finding.found, "ok" if finding.passed else "REJECTED")
-        console.print(table)
-    table = Table("", "claimed", "found, at least", title=f"Whole updates: {len(verdict.without)} with and without")
-    table.add_row("mu (Gaussian DP)", f"{verdict.mu_claimed:.3f}", f"{verdict.mu_found:.3f}")
-    table.add_row(
-        f"epsilon at delta {verdict.delta:g}", f"{verdict.epsilon_claimed:.3f}", f"{verdict.epsilon_found:.3f}"
+    whole = (
+        ("mu (Gaussian DP)", f"{verdict.mu_claimed:.3f}", f"{verdict.mu_found:.3f}"),
+        (f"epsilon at delta {verdict.delta:g}", f"{verdict.epsilon_claimed:.3f}", f"{verdict.epsilon_found:.3f}"),
     )
-    console.print(table)
-    console.print(f"Picture: {out}")
-    console.print(
-        "No claim was contradicted." if passed else "A CLAIM WAS CONTRADICTED: do not use this code on real data."
+    console.show(
+        *(console.table("test|claimed|found|", map(row, part), f"Parts: {name}") for name, part in findings.items()),
+        console.table("|claimed|found, at least", whole, f"Whole updates: {len(verdict.without)} with and without"),
+        f"Picture: {out}",
+        "No claim was contradicted." if passed else "A CLAIM WAS CONTRADICTED: do not use this code on real data.",
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedvi.cli.options import parsed_delta
+from fedvi.console import print_json
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def budget(
         accountant=accountant,
     )
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(plan)))
+        print_json(plan)
     else:
         _show(plan, eps)
 

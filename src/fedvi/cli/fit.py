@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,10 +19,11 @@ from fedvi.cli.options import (
     parsed_delta,
     require_new,
 )
+from fedvi.console import print_json, show, table
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
-    from fedvi.fitting.fitted import Fitted
+    from fedvi.fitting.fitted import Fitted, SiteRecord
 
 
 def fit(
@@ -96,7 +96,7 @@ def fit(
     scores = {} if test is None else fitted.evaluate(test, encoding=encoding)
     fitted.save(out)
     if as_json:
-        typer.echo(json.dumps(_plain(fitted, out, scores)))
+        print_json(_plain(fitted, out, scores))
     else:
         _show(fitted, out, scores)
 
@@ -123,23 +123,17 @@ def _plain(fitted: Fitted, out: Path, scores: dict[str, float]) -> dict[str, obj
 
 
 def _show(fitted: Fitted, out: Path, scores: dict[str, float]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from fedvi.privacy.ledger.statement import rounded_up
 
-    console = Console()
-    table = Table("site", title=f"{len(fitted.sites)} sites, {len(fitted.schema.features)} features")
-    for name in ("rows", "updates", "epsilon", "delta"):
-        table.add_column(name, justify="right")
-    for site in fitted.sites:
+    def row(site: SiteRecord) -> tuple[object, ...]:
         spent = "not private" if site.epsilon is None else f"{rounded_up(site.epsilon)} of {site.epsilon_max:g}"
-        delta = "-" if site.delta is None else f"{site.delta:g}"
-        table.add_row(escape(site.name), str(site.rows), str(site.updates), spent, delta)
-    console.print(table)
-    if scores:
-        shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in scores.items())
-        console.print(f"Test rows: {shown}", markup=False, soft_wrap=True)
-    console.print(fitted.statement.splitlines()[0].capitalize() + ".", markup=False)
-    console.print(f"Wrote {out}. Next: fedvi predict {out} TABLE, fedvi inspect {out}", markup=False, soft_wrap=True)
+        return site.name, site.rows, site.updates, spent, "-" if site.delta is None else f"{site.delta:g}"
+
+    title = f"{len(fitted.sites)} sites, {len(fitted.schema.features)} features"
+    shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in scores.items())
+    show(
+        table("site|>rows|>updates|>epsilon|>delta", map(row, fitted.sites), title),
+        *([f"Test rows: {shown}"] if scores else []),
+        fitted.statement.splitlines()[0].capitalize() + ".",
+        f"Wrote {out}. Next: fedvi predict {out} TABLE, fedvi inspect {out}",
+    )

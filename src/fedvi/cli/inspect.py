@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedvi.cli.options import AsJson, Kinds, Level, ModelFile
+from fedvi.console import print_json
 
 if TYPE_CHECKING:
     from fedvi.fitting.fitted import Coefficient, Fitted
@@ -57,7 +57,7 @@ def inspect(
     if as_json:
         header = read_header(model)
         plain = {name: header[name] for name in ("model", "schema_hash", "sites", "privacy", "settings", "versions")}
-        typer.echo(json.dumps({**plain, "coefficients": [dataclasses.asdict(each) for each in coefficients]}))
+        print_json({**plain, "coefficients": [dataclasses.asdict(each) for each in coefficients]})
         return
     _show(fitted, coefficients, top, level)
     for line in written:

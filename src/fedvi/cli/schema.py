@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedvi import console
 from fedvi.cli.options import AsJson, Encoding, Force, SchemaFile, SiteColumn, Table, require_new
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def infer(
         err=True,
     )
     if as_json:
-        typer.echo(json.dumps(_inferred(found, out)))
+        console.print_json(_inferred(found, out))
     else:
         _show_schema(found, out)
 
@@ -95,7 +95,7 @@ def check(
                 classes.update(rules.target.class_counts(chunk.y))
             advance()
     if as_json:
-        typer.echo(json.dumps(_checked(rules, counts, sites, classes)))
+        console.print_json(_checked(rules, counts, sites, classes))
     else:
         _show_check(rules, table, counts, sites, classes)
 
@@ -110,10 +110,8 @@ def _counted(sites: Any) -> dict[str, int]:
 @contextmanager
 def _progress(reader: TableSource, table: Path, *, quiet: bool) -> Iterator[Callable[[], None]]:
     """Give a function that shows the reader's progress: on a terminal, for large files."""
-    from fedvi.console import progress
-
     small = quiet or table.stat().st_size < LARGE_FILE
-    with progress(f"Reading {table.name}", 100, wanted=False if small else None) as show:
+    with console.progress(f"Reading {table.name}", 100, wanted=False if small else None) as show:
         yield lambda: show(round(100 * reader.fraction), "")
 
 
@@ -140,42 +138,33 @@ def _checked(schema: Schema, counts: Counts, sites: Counter[str], classes: Count
 
 
 def _show_schema(found: Inferred, out: Path) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table as Grid
-
-    grid = Grid("column", "kind", "range or values", "missing", title=f"Schema of {found.rows:,} rows")
-    for part in (*found.schema.columns, found.schema.target):
-        grid.add_row(escape(part.name), part.kind, escape(part.shown), part.missing)
-    Console().print(grid)
-    for note in found.notes:
-        typer.echo(f"Note: {note}")
-    typer.echo(f"{found.schema.dim} features. Schema {found.schema.digest}")
-    typer.echo(f"Wrote {out}. Read it, correct it, and give the same file to all sites. Next, at each site:")
-    typer.echo(f"  fedvi schema check {out} TABLE")
+    rows = ((part.name, part.kind, part.shown, part.missing) for part in (*found.schema.columns, found.schema.target))
+    console.show(
+        console.table("column|kind|range or values|missing", rows, f"Schema of {found.rows:,} rows"),
+        *(f"Note: {note}" for note in found.notes),
+        f"{found.schema.dim} features. Schema {found.schema.digest}",
+        f"Wrote {out}. Read it, correct it, and give the same file to all sites. Next, at each site:",
+        f"  fedvi schema check {out} TABLE",
+    )
 
 
 def _show_check(schema: Schema, table: Path, counts: Counts, sites: Counter[str], classes: Counter[str]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table as Grid
-
-    console = Console()
-    grid = Grid("column", "clipped", "missing", "unknown", title=f"{escape(str(table))}: {counts.rows:,} rows")
-    for column in (*schema.columns, schema.target):
-        cells = [
-            _share(part.get(column.name), counts.rows) for part in (counts.clipped, counts.missing, counts.unknown)
-        ]
-        grid.add_row(escape(column.name), *cells)
-    console.print(grid)
-    for what, found in (("site", sites), ("class", classes)):
-        if found:
-            grid = Grid(what, "rows")
-            for name, rows in found.items():
-                grid.add_row(escape(name), f"{rows:,}")
-            console.print(grid)
-    typer.echo(f"The table fits schema {schema.digest}")
-    typer.echo("These counts reveal something about rows. fedvi sends them nowhere.")
+    parts = (counts.clipped, counts.missing, counts.unknown)
+    rows = (
+        (column.name, *(_share(part.get(column.name), counts.rows) for part in parts))
+        for column in (*schema.columns, schema.target)
+    )
+    counted = [
+        console.table(f"{what}|rows", ((name, f"{count:,}") for name, count in found.items()))
+        for what, found in (("site", sites), ("class", classes))
+        if found
+    ]
+    console.show(
+        console.table("column|clipped|missing|unknown", rows, f"{table}: {counts.rows:,} rows"),
+        *counted,
+        f"The table fits schema {schema.digest}",
+        "These counts reveal something about rows. fedvi sends them nowhere.",
+    )
 
 
 def _share(count: int | None, rows: int) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Show = Callable[[int, str], None]
 """Shows how much is done, and a text about it."""
 
-WIDTH = 110
+WIDTH = 112
 """Columns of a table that goes into a file."""
 
 
@@ -54,14 +54,20 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def show(*parts: Table | str) -> None:
-    """Print tables and lines on standard output."""
+def stdout() -> Console:
+    """Return the console of standard output, with a fixed width unless it is a terminal."""
     from rich.console import Console
 
     console = Console()
-    console = console if console.is_terminal else Console(width=WIDTH)
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
+def show(*parts: Table | str) -> None:
+    """Print tables and lines on standard output."""
+    console = stdout()
     for part in parts:
-        console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
+        line = isinstance(part, str)
+        console.print(part, markup=not line, highlight=False, soft_wrap=line)
 
 
 @contextlib.contextmanager

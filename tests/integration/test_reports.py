@@ -18,10 +18,10 @@ from browsers import chromium
 from fedvi.errors import InputError
 from fedvi.experiments import Results
 from fedvi.reports import markdown, merge, render, write_report
-from fedvi.reports.curves import budget_ends, curve, spent, split, thin
+from fedvi.reports.curves import curve, spent, split, thin
 from fedvi.reports.figures.write import write_figures
 from fedvi.reports.page.page import page
-from fedvi.reports.results import rows, tradeoff_rows
+from fedvi.reports.results import Report
 from fedvi.reports.summary import paragraph
 from outcomes import make
 
@@ -66,7 +66,7 @@ def colours(pixels: np.ndarray) -> int:
 
 
 def test_rows_hold_means_differences_and_largest_epsilons_of_the_runs(outcome: Results) -> None:
-    row = next(row for row in rows(outcome) if (row.partition, row.method) == ("C", "dp-pvi@0.50"))
+    row = next(row for row in Report(outcome).table if (row.partition, row.method) == ("C", "dp-pvi@0.50"))
     runs = outcome.results["C"]["dp-pvi@0.50"]["runs"]
     accuracy, log_likelihood = row.compared
     assert accuracy.mean is not None
@@ -77,23 +77,23 @@ def test_rows_hold_means_differences_and_largest_epsilons_of_the_runs(outcome: R
     assert row.proven == pytest.approx(0.583)
     assert row.over
     assert row.communications == pytest.approx(np.mean([run["communications"] for run in runs]))
-    assert not any(row.over for row in rows(outcome) if row.method.startswith(("dp-pvi-strict", "fedvi")))
+    assert not any(row.over for row in Report(outcome).table if row.method.startswith(("dp-pvi-strict", "fedvi")))
 
 
 def test_differences_within_tolerance_agree_and_others_do_not(outcome: Results) -> None:
     results = json.loads(json.dumps(outcome.results))
     results["A"]["pvi"] |= {"acc": [85.23 - 0.4, 0.0], "ll": [-0.3181 - 0.02, 0.0]}
-    row = next(row for row in rows(dataclasses.replace(outcome, results=results)) if row.method == "pvi")
+    row = next(row for row in Report(dataclasses.replace(outcome, results=results)).table if row.method == "pvi")
     assert [one.agrees for one in row.compared] == [True, False]
 
 
 def test_main_table_has_published_epsilons_and_the_second_one_the_others(outcome: Results) -> None:
-    assert {row.budget for row in rows(outcome)} == {None, 0.5, 1.0}
-    assert {row.budget for row in tradeoff_rows(outcome)} == {0.1}
-    assert {row.partition for row in rows(outcome)} == {"A", "C"}  # no cell of the grid
+    assert {row.budget for row in Report(outcome).table} == {None, 0.5, 1.0}
+    assert {row.budget for row in Report(outcome).other_budgets} == {0.1}
+    assert {row.partition for row in Report(outcome).table} == {"A", "C"}  # no cell of the grid
     unpublished = dataclasses.replace(outcome, config={})
-    assert {row.budget for row in rows(unpublished)} == {None, 0.1, 0.5, 1.0}
-    assert tradeoff_rows(unpublished) == []
+    assert {row.budget for row in Report(unpublished).table} == {None, 0.1, 0.5, 1.0}
+    assert Report(unpublished).other_budgets == []
 
 
 def test_markdown_is_deterministic_and_shows_the_numbers(outcome: Results) -> None:
@@ -152,8 +152,9 @@ def test_spending_ends_where_the_run_says(outcome: Results) -> None:
         assert one.epsilon[-1] == pytest.approx(entry["runs"][0]["epsilon"][one.client])
         assert one.x[-1] == entry["runs"][0]["last_update"][one.client]
     ends = [sorted(run["last_update"].values()) for run in entry["runs"]]
-    assert budget_ends(entry) == (np.mean([end[0] for end in ends]), np.mean([end[-1] for end in ends]))
-    assert budget_ends(outcome.results["C"]["pvi"]) is None
+    found = {row.method: row.budget_ends for row in Report(outcome).on("C")}
+    assert found["dp-pvi@0.50"] == (np.mean([end[0] for end in ends]), np.mean([end[-1] for end in ends]))
+    assert found["pvi"] is None
 
 
 # Figures
@@ -176,7 +177,7 @@ def test_every_figure_is_written_twice_and_shows_something(report: Path) -> None
 
 def test_figures_are_the_same_every_time(outcome: Results, tmp_path: Path) -> None:
     few = only(dataclasses.replace(outcome, results={"C": outcome.results["C"]}), {"fedvi@0.50", "pvi"})
-    once, again = write_figures(few, tmp_path / "once"), write_figures(few, tmp_path / "again")
+    once, again = (write_figures(Report(few), tmp_path / name) for name in ("once", "again"))
     assert len(once) == len(again) == 4
     assert [path.read_bytes() for path in once] == [path.read_bytes() for path in again]
 
@@ -212,7 +213,7 @@ def test_page_embeds_the_curves(outcome: Results, report: Path) -> None:
 
 
 def test_summary_says_who_kept_to_the_budget(outcome: Results) -> None:
-    text = paragraph(outcome)
+    text = paragraph(Report(outcome))
     assert (
         "“DP-PVI, published rule” exceeded its budgets: with ε = 0.5 a client spent 0.530 by its own rule, 0.583"
         in text
@@ -297,7 +298,7 @@ def test_merged_runs_keep_every_method_under_its_directory(outcome: Results, tmp
     assert len(both.history["seed"]) == len(outcome.history["seed"]) + len(other.history["seed"])
     mean = both.results["A"]["other: pvi"]["acc"][0]
     assert f"other: PVI |  | {mean:.2f}" in markdown(both)
-    assert "first: DP-PVI, published rule" in page(both)
+    assert "first: DP-PVI, published rule" in page(Report(both))
     with pytest.raises(InputError, match="at least one"):
         merge([], tmp_path)
     with pytest.raises(InputError, match="different"):
@@ -379,7 +380,7 @@ def test_page_fits_a_telephone(browser: Any, report: Path, scheme: str) -> None:
 def test_hostile_names_do_nothing_in_a_browser(browser: Any, outcome: Results, tmp_path: Path) -> None:
     made = renamed(outcome, tmp_path, HOSTILE)
     report = tmp_path / "report.html"
-    report.write_text(page(made))
+    report.write_text(page(Report(made)))
     complaints: list[str] = []
     shown = open_page(browser, report, complaints)
     assert shown.locator("img").count() == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -214,51 +213,37 @@ def _run(
 
 def _show(outcome: Results, *, as_json: bool) -> None:
     """Write the report of a run directory, and print its table, or its results as JSON."""
-    from rich.console import Console
-
+    from fedvi.console import print_json, show, stdout, working
     from fedvi.reports.build import write_report
-    from fedvi.reports.table import WIDE, render, render_grid
+    from fedvi.reports.table import render, render_grid
 
-    with Console(stderr=True, quiet=as_json).status("Drawing the figures and report.html ..."):
+    with working("Drawing the figures and report.html ...", quiet=as_json):
         page = write_report(outcome)
     if as_json:
-        typer.echo(json.dumps(outcome.results))
+        print_json(outcome.results)
         return
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
-    table = render(outcome, console.width)
-    if table.row_count:
-        console.print(table)
-    if (cells := render_grid(outcome)) is not None:
-        console.print(cells)
-    for partition, methods in outcome.results.items():
-        for method, entry in methods.items():
-            for failure in entry["failed"]:
-                failed = f"Failed: {partition} {method} seed {failure['seed']}: {failure['error']}"
-                console.print(failed, markup=False, soft_wrap=True)
-    console.print(f"Report: {page}", markup=False, soft_wrap=True)
+    tables = [table for table in (render(outcome, stdout().width), render_grid(outcome)) if table and table.row_count]
+    failures = [
+        f"Failed: {partition} {method} seed {failure['seed']}: {failure['error']}"
+        for partition, methods in outcome.results.items()
+        for method, entry in methods.items()
+        for failure in entry["failed"]
+    ]
+    show(*tables, *failures, f"Report: {page}")
 
 
 def _preview(experiment: Experiment) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
+    from fedvi.console import show, table
     from fedvi.experiments.local_pool import possible_runs, settings_table
 
     runs, skipped = possible_runs(experiment)
-    console = Console()
-    table = Table("method", "settings", title="Methods")
-    for name, settings in settings_table(experiment):
-        table.add_row(escape(name), escape(settings))
-    console.print(table)
-    console.print(f"Partitions: {', '.join(dict.fromkeys(spec.partition.name for spec in runs))}", markup=False)
-    console.print(f"Seeds: {', '.join(map(str, experiment.seeds))}", markup=False)
-    for name, reason in skipped.items():
-        console.print(f"Skipped {name}: {reason}", markup=False)
-    console.print(f"{len(runs)} runs. Nothing was run.")
+    show(
+        table("method|settings", settings_table(experiment), title="Methods"),
+        f"Partitions: {', '.join(dict.fromkeys(spec.partition.name for spec in runs))}",
+        f"Seeds: {', '.join(map(str, experiment.seeds))}",
+        *(f"Skipped {name}: {reason}" for name, reason in skipped.items()),
+        f"{len(runs)} runs. Nothing was run.",
+    )
 
 
 def _given(**options: object) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedvi.errors import InputError
 from fedvi.files import write
+from fedvi.reports.results import Report, base_of
 
 if TYPE_CHECKING:
     from fedvi.experiments.directory import Results
@@ -22,14 +23,11 @@ def write_report(outcome: Results) -> Path:
 
     Every file appears whole or not at all; an older report stays until the new one is complete.
     """
-    from fedvi.reports.figures.write import (
-        write_figures,
-    )  # matplotlib takes a second: only who draws waits for it
+    from fedvi.reports.figures.write import write_figures  # matplotlib takes a second: only this waits for it
     from fedvi.reports.page.page import page
 
-    figures = write_figures(outcome)
-    target = outcome.path / "report.html"
-    write(target, page(outcome, figures))
+    report, target = Report(outcome), outcome.path / "report.html"
+    write(target, page(report, write_figures(report)))
     return target
 
 
@@ -42,21 +40,22 @@ def merge(outcomes: Sequence[Results], path: str | os.PathLike[str]) -> Results:
         raise InputError("Expected at least one run directory to compare, got none.")
     names = _names([outcome.path for outcome in outcomes])
     results: dict[str, dict[str, Any]] = {}
-    references: dict[str, dict[str, Any]] = {}
+    published: dict[str, dict[str, Any]] = {}
     skipped: dict[str, str] = {}
     for name, outcome in zip(names, outcomes, strict=True):
         for partition, methods in outcome.results.items():
             for method, entry in methods.items():
-                results.setdefault(partition, {})[f"{name}: {method}"] = _renamed(name, method, entry)
-        for partition, methods in (outcome.config.get("reference") or {}).items():
-            if isinstance(methods, dict):
-                named = {f"{name}: {method}": published for method, published in methods.items()}
-                references.setdefault(partition, {}).update(named)
-        skipped |= {place: reason for place, reason in outcome.skipped.items() if place not in skipped}
+                base = base_of(method, entry)
+                named = {"base": f"{name}: {base}", "label": f"{name}: {entry.get('label') or base}"}
+                results.setdefault(partition, {})[f"{name}: {method}"] = entry | named
+        for partition, methods in Report(outcome).published.items():
+            named = {f"{name}: {method}": numbers for method, numbers in methods.items()}
+            published.setdefault(partition, {}).update(named)
+        skipped = outcome.skipped | skipped
     config = {
         "title": "Comparison: " + ", ".join(names),
         "command": "fedvi report " + " ".join(names),
-        "reference": references,
+        "reference": published,
         "runs": {name: outcome.config for name, outcome in zip(names, outcomes, strict=True)},
     }
     return dataclasses.replace(
@@ -78,11 +77,6 @@ def _names(paths: list[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     raise InputError(f"Expected different run directories, got {', '.join(map(str, paths))}.")
-
-
-def _renamed(name: str, method: str, entry: dict[str, Any]) -> dict[str, Any]:
-    base = entry.get("base") or method.split("@")[0].split("[")[0]
-    return entry | {"base": f"{name}: {base}", "label": f"{name}: {entry.get('label') or base}"}
 
 
 def _stacked(names: list[str], tables: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
-
-from fedvi.reports.measures import finite
 
 Group = dict[str, np.ndarray]
 
@@ -27,6 +26,11 @@ class Curve:
     low: np.ndarray
     high: np.ndarray
 
+    def from_first(self) -> Curve:
+        """Return the curve from the first communication on: a log axis has no place for zero."""
+        kept = self.x >= 1
+        return Curve(self.x[kept], self.mean[kept], self.low[kept], self.high[kept])
+
     def at(self, x: float) -> float:
         """Return the mean at one moment."""
         return float(np.interp(x, self.x, self.mean))
@@ -34,10 +38,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Spent:
-    """What one client of one run had spent, at the moments when it changed."""
+    """What one client of one run had spent, at the moments when it changed.
+
+    group: "small" or "large", split at the widest gap between the clients' numbers of rows; "all" when they are alike.
+    """
 
     client: str
     rows: int
+    group: str
     x: np.ndarray
     epsilon: np.ndarray
 
@@ -87,45 +95,34 @@ def thin(x: np.ndarray, points: int) -> np.ndarray:
     return np.unique(np.concatenate([by_rank.round().astype(int), by_log]))
 
 
-def spent(group: Group | None, seed: int | None = None, points: int = 200) -> list[Spent]:
-    """Return what every client of one run spent, the first seed's unless another is asked for."""
+def spent(group: Group | None, points: int = 200) -> list[Spent]:
+    """Return what every client of the first seed spent."""
     if group is None or len(group["seed"]) == 0:
         return []
-    own = group["seed"] == (group["seed"].min() if seed is None else seed)
+    group = {column: values[group["seed"] == group["seed"].min()] for column, values in group.items()}
+    clients = group["client"].astype(str)
+    sizes = {str(name): int(rows) for name, rows in zip(clients[::-1], group["rows"][::-1], strict=True)}
+    largest_small = _widest_gap(sorted(set(sizes.values())))
     found = []
-    for client in dict.fromkeys(str(name) for name in group["client"][own]):
-        rows = own & (group["client"].astype(str) == client)
+    for client in dict.fromkeys(clients.tolist()):
+        rows = clients == client
         x, epsilon = _ascending(group["communications"][rows].astype(float), group["epsilon"][rows].astype(float))
         kept = np.flatnonzero(np.diff(epsilon, prepend=-1.0) != 0)  # moments when nothing changed draw nothing
         kept = kept[thin(x[kept], points)]
         x, epsilon = x[kept], epsilon[kept]
         if len(x) > 1 and epsilon[0] == 0:  # nothing is spent before the first update
             x, epsilon = np.insert(x, 1, x[1]), np.insert(epsilon, 1, 0.0)
-        found.append(Spent(client, int(group["rows"][rows][0]), x, epsilon))
+        size = "all" if largest_small is None else "small" if sizes[client] <= largest_small else "large"
+        found.append(Spent(client, sizes[client], size, x, epsilon))
     return found
 
 
-def size_groups(clients: list[Spent]) -> dict[str, str]:
-    """Return "small" or "large" for every client, split at the widest gap between sizes; "all" when sizes are alike."""
-    sizes = sorted({client.rows for client in clients})
-    if len(sizes) < 2:
-        return {client.client: "all" for client in clients}
-    ratios = [large / max(small, 1) for small, large in pairwise(sizes)]
-    widest = int(np.argmax(ratios))
-    if ratios[widest] < 1.5:
-        return {client.client: "all" for client in clients}
-    return {client.client: "small" if client.rows <= sizes[widest] else "large" for client in clients}
-
-
-def budget_ends(entry: dict[str, Any]) -> tuple[float, float] | None:
-    """Return when the first and the last client made their last update, means over seeds; None without privacy."""
-    first, last = [], []
-    for run in entry.get("runs") or []:
-        moments = [value for value in map(finite, (run.get("last_update") or {}).values()) if value is not None]
-        if moments and run.get("epsilon"):
-            first.append(min(moments))
-            last.append(max(moments))
-    return (float(np.mean(first)), float(np.mean(last))) if first else None
+def _widest_gap(sizes: list[int]) -> int | None:
+    """Return the size below the widest gap between ascending sizes, None when they are alike."""
+    ratio, below = max(
+        ((large / max(small, 1), small) for small, large in pairwise(sizes)), default=(1.0, 0), key=itemgetter(0)
+    )
+    return below if ratio >= 1.5 else None
 
 
 def main_range(curves: list[Curve]) -> tuple[float, float, bool]:

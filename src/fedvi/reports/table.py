@@ -1,18 +1,18 @@
-"""The main table: what every method reached, what was published, and what the clients spent.
+"""The tables as text: what every method reached, what was published, and what the clients spent.
 
-Rows are plain data; the terminal, Markdown and the page each show the same rows. Epsilons that only the trade-off
-figure needs are in a second, compact table.
+The terminal, Markdown and the page show the same cells. Epsilons that only the trade-off figure needs are in a second,
+compact table.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from fedvi import console
-from fedvi.reports.figures.grid import grid
-from fedvi.reports.results import Row, rows, tradeoff_rows
-from fedvi.reports.view import View
+from fedvi.reports.grid import grid
+from fedvi.reports.results import Report, Row
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,18 +20,23 @@ if TYPE_CHECKING:
     from fedvi.experiments.directory import Results
 
 NONE = "\N{EN DASH}"
-WIDE = 112
-"""Characters that the whole table needs."""
+SHORT = {
+    "data": "",
+    "accuracy [%]": "acc [%]",
+    "log-likelihood": "log-lik",
+    "difference": "diff",
+    "largest ε, accounted / proven": "largest ε",
+    "communications": "updates",
+}
+"""Names of columns as short as a terminal needs them."""
 
 
-def header(outcome: Results) -> list[str]:
+def header(report: Report) -> list[str]:
     """Return the names of the columns."""
-    view = View(outcome)
-    found = rows(outcome)
-    names = ["data", "method"] + (["ε"] if any(row.budget is not None for row in found) else [])
-    for measure in view.measures:
-        names += [measure.axis, "paper", "difference"] if view.has_reference else [measure.axis]
-    private = any(row.accounted is not None or row.proven is not None for row in found)
+    names = ["data", "method"] + (["ε"] if any(row.budget is not None for row in report.table) else [])
+    for measure in report.measures:
+        names += [measure.axis, "paper", "difference"] if report.has_published else [measure.axis]
+    private = any(row.accounted is not None or row.proven is not None for row in report.table)
     return [*names, *(["largest ε, accounted / proven"] if private else []), "communications"]
 
 
@@ -44,15 +49,15 @@ def cells(row: Row, names: list[str]) -> list[str]:
             text.append(number(one.published, None, one.measure.digits))
             text.append(NONE if one.difference is None else signed(one.difference, one.measure.digits))
     if len(names) > len(text) + 1:
-        text.append(epsilons(row))
+        spent = (row.accounted, row.proven)
+        shown = " / ".join(NONE if e is None else "∞" if math.isinf(e) else f"{e:.3f}" for e in spent)
+        text.append(NONE if spent == (None, None) else shown)
     return [*text, NONE if row.communications is None else f"{row.communications:,.0f}"]
 
 
 def number(mean: float | None, std: float | None, digits: int) -> str:
     """Return mean and standard deviation as text."""
-    if mean is None:
-        return NONE
-    return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
+    return NONE if mean is None else f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
 
 
 def signed(value: float, digits: int) -> str:
@@ -61,28 +66,19 @@ def signed(value: float, digits: int) -> str:
     return text[1:] if float(text) == 0 else text
 
 
-def epsilons(row: Row) -> str:
-    """Return the largest epsilons, as accounted and as proven."""
-    if row.accounted is None and row.proven is None:
-        return NONE
-    return " / ".join(NONE if v is None else "∞" if math.isinf(v) else f"{v:.3f}" for v in (row.accounted, row.proven))
-
-
-def compact(outcome: Results) -> tuple[list[str], list[list[str]]]:
+def compact(report: Report) -> tuple[list[str], list[list[str]]]:
     """Return header and cells of the trade-off table: a row per partition and epsilon, a column per method."""
-    view, found = View(outcome), tradeoff_rows(outcome)
-    bases = [base for base in view.bases if any(view.base(row.method) == base for row in found)]
-    by_key = {(row.partition, row.budget, view.base(row.method)): row for row in found}
-    names = ["data", "ε", *(f"{view.labels[base]}: {m.axis}" for base in bases for m in view.measures)]
+    found = {(row.partition, row.budget or 0.0, row.base): row for row in report.other_budgets}
+    bases = [row for row in report.bases.values() if any(base == row.base for _, _, base in found)]
+    names = ["data", "ε", *(f"{row.name}: {m.axis}" for row in bases for m in report.measures)]
     lines = []
-    keys = {(view.partitions.index(row.partition), row.budget or 0.0) for row in found}
-    for partition, budget in ((view.partitions[index], budget) for index, budget in sorted(keys)):
+    for place, budget in sorted({(report.partitions.index(partition), budget) for partition, budget, _ in found}):
+        partition = report.partitions[place]
         line = [partition, f"{budget:g}"]
         for base in bases:
-            row = by_key.get((partition, budget, base))
-            for index in range(len(view.measures)):
-                one = row.compared[index] if row else None
-                line.append(number(one.mean, one.std, one.measure.digits) if one else NONE)
+            row = found.get((partition, budget, base.base))
+            shown = [number(one.mean, one.std, one.measure.digits) for one in row.compared] if row else []
+            line += shown or [NONE] * len(report.measures)
         lines.append(line)
     return names, lines
 
@@ -92,76 +88,65 @@ def markdown(outcome: Results, *, partitions: list[str] | None = None, tradeoff:
 
     partitions: only these partitions, all when None.
     """
-    if tradeoff:
-        names, lines = compact(outcome)
-    else:
-        names = header(outcome)
-        lines = [cells(row, names) for row in rows(outcome)]
-    lines = [line for line in lines if partitions is None or line[0] in partitions]
-    return console.markdown([names, *lines], left=2)
+    report = Report(outcome)
+    names, lines = (
+        compact(report) if tradeoff else (header(report), [cells(row, header(report)) for row in report.table])
+    )
+    shown = [line for line in lines if partitions is None or line[0] in partitions]
+    return console.markdown([names, *shown], left=2)
 
 
 def render_grid(outcome: Results) -> Table | None:
     """Return the first measure over a swept grid for a terminal, None when nothing was swept."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    view = View(outcome)
-    found = grid(view)
+    report = Report(outcome)
+    found = grid(report)
     if found is None:
         return None
-    measure = view.measures[0]
-    values = found.values(view, measure)
-    table = Table(title=f"{measure.axis}: {' minus '.join(found.methods)}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(f"{found.y} \\ {found.x}", justify="right")
-    for x in found.xs:
-        table.add_column(f"{x:g}", justify="right")
+    values = found.values(report.measures[0])
+    table = _simple(f"{report.measures[0].axis}: {' minus '.join(found.methods)}")
+    for name in (f"{found.y} \\ {found.x}", *(f"{x:g}" for x in found.xs)):
+        table.add_column(name, justify="right")
     for y in reversed(found.ys):
         table.add_row(f"{y:g}", *(signed(values[x, y], 1) if (x, y) in values else "" for x in found.xs))
     return table
 
 
-def render(outcome: Results, width: int = WIDE) -> Table:
+def render(outcome: Results, width: int = console.WIDTH) -> Table:
     """Return the main table for a terminal so many characters wide.
 
     A narrow one has no room for epsilons, communications and the standard deviations of log-likelihoods.
     """
+    from rich.markup import escape
+    from rich.text import Text
+
+    report = Report(outcome)
+    names, narrow = header(report), width < console.WIDTH
+    left_out = ("ε", "largest", "comm") if narrow else ("ε",)
+    kept = [place for place, name in enumerate(names) if not name.startswith(left_out)]
+    private = any(names[place].startswith("largest") for place in kept)
+    note = " Largest ε: as accounted/as proven." if private else ""
+    table = _simple(report.title, f"Simulation: seeded noise, not private.{note}")
+    for place in kept:
+        name = escape(SHORT.get(names[place], names[place]))
+        table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)
+    for _, rows in groupby(report.table, key=lambda row: row.partition):
+        for row in rows:
+            texts = [text.replace(" / ", "/") for text in cells(row, names)]
+            texts[1] = row.method
+            if narrow:
+                texts = [
+                    text.split(" ± ")[0] if name == "log-likelihood" else text.replace(" ", "")
+                    for name, text in zip(names, texts, strict=True)
+                ]
+            colours = ["red" if row.over and name.startswith("largest") else "" for name in names]
+            table.add_row(*(Text(texts[place], colours[place]) for place in kept))
+        table.add_section()
+    return table
+
+
+def _simple(title: str, caption: str = "") -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
 
-    view, names, found = View(outcome), header(outcome), rows(outcome)
-    title, caption = escape(view.title), "Simulation: seeded noise, not private."
-    narrow = width < WIDE
-    kept = [i for i, name in enumerate(names) if name != "ε" and not (narrow and name.startswith(("largest", "comm")))]
-    if any(names[index].startswith("largest") for index in kept):
-        caption += " Largest ε: as accounted/as proven."
-    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for index in kept:
-        table.add_column(escape(_heading(names[index])), justify="left" if index < 2 else "right", no_wrap=True)
-    for index, row in enumerate(found):
-        texts = dict(enumerate(cells(row, names)))
-        texts[1] = row.method
-        for place, name in enumerate(names):
-            texts[place] = escape(texts[place].replace(" / ", "/"))
-            if narrow:
-                texts[place] = (
-                    texts[place].split(" ± ")[0] if name == "log-likelihood" else texts[place].replace(" ", "")
-                )
-            if name.startswith("largest") and row.over:
-                texts[place] = f"[red]{texts[place]}[/red]"
-        last = index + 1 == len(found) or found[index + 1].partition != row.partition
-        table.add_row(*(texts[place] for place in kept), end_section=last)
-    return table
-
-
-def _heading(name: str) -> str:
-    """Return the name of a column as short as a terminal needs it."""
-    short = {
-        "data": "",
-        "accuracy [%]": "acc [%]",
-        "log-likelihood": "log-lik",
-        "difference": "diff",
-        "communications": "updates",
-    }
-    return "largest ε" if name.startswith("largest") else short.get(name, name)
+    return Table(title=escape(title), caption=caption or None, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))

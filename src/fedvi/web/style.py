@@ -50,6 +50,8 @@ RC: dict[Any, Any] = {
     "axes.grid": True,
     "axes.grid.which": "major",
     "axes.titlesize": 11,
+    "figure.titlesize": 12,
+    "figure.titleweight": "bold",
     "grid.color": "#E6E6E6",
     "grid.linewidth": 0.7,
     "axes.axisbelow": True,
@@ -94,8 +96,3 @@ def dashes(variants: Sequence[str]) -> dict[str, tuple[float, ...]]:
     {'0.5': (5, 2), '1': ()}
     """
     return {name: DASHES[(len(variants) - 1 - index) % len(DASHES)] for index, name in enumerate(variants)}
-
-
-def legible(label: str) -> str:
-    """Return a label that matplotlib shows in a legend; it leaves out those that begin with an underscore."""
-    return f" {label}" if label.startswith("_") else label

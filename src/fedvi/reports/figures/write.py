@@ -11,51 +11,48 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 
 from fedvi.files import replacing
-from fedvi.reports.curves import split
 from fedvi.reports.figures.heatmap import draw_heatmap
 from fedvi.reports.figures.progress import draw_progress
 from fedvi.reports.figures.spending import draw_spending
 from fedvi.reports.figures.tradeoff import draw_tradeoff
-from fedvi.reports.view import View
+from fedvi.reports.results import Report
 from fedvi.web.style import RC
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fedvi.experiments.directory import Results
 
-
-def write_figures(outcome: Results, directory: Path | None = None) -> list[Path]:
+def write_figures(report: Report, directory: Path | None = None) -> list[Path]:
     """Write all figures that the run directory has data for and return their paths, PNG and SVG of each.
 
     directory: `figures` inside the run directory when None.
     """
-    target = outcome.path / "figures" if directory is None else directory
+    target = directory or report.outcome.path / "figures"
     target.mkdir(parents=True, exist_ok=True)
     written = []
     with mpl.rc_context(RC), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # names may be in any script; the page shows them all
-        for name, figure in draw_all(View(outcome)):
-            written.append(_save(figure, target / f"{name}.png"))
-            figure.set_layout_engine("none")  # what was laid out stays: laying out is slower than drawing
-            written.append(_save(figure, target / f"{name}.svg"))
+        for name, figure in _draw_all(report):
+            if figure is None:
+                continue
+            for path in (target / f"{name}.png", target / f"{name}.svg"):
+                metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+                with replacing(path) as file:
+                    figure.savefig(file, format=path.suffix[1:], dpi=150, metadata=metadata)
+                figure.set_layout_engine("none")  # what was laid out stays: laying out is slower than drawing
+                written.append(path)
     return written
 
 
-def draw_all(view: View) -> Iterator[tuple[str, Figure]]:
+def _draw_all(report: Report) -> Iterator[tuple[str, Figure | None]]:
     """Yield the names of the files, without an ending, and the figures."""
-    history, spending = split(view.outcome.history), split(view.outcome.spending)
-    names = file_names(view.partitions)
-    for partition in view.partitions:
-        if (figure := draw_progress(view, partition, history)) is not None:
-            yield f"progress_{names[partition]}", figure
-    if (figure := draw_tradeoff(view)) is not None:
-        yield "tradeoff", figure
-    for partition in view.partitions:
-        if (figure := draw_spending(view, partition, spending)) is not None:
-            yield f"spending_{names[partition]}", figure
-    if (figure := draw_heatmap(view, history)) is not None:
-        yield "heatmap", figure
+    names = file_names(report.partitions)
+    for partition, name in names.items():
+        yield f"progress_{name}", draw_progress(report, partition)
+    yield "tradeoff", draw_tradeoff(report)
+    for partition, name in names.items():
+        yield f"spending_{name}", draw_spending(report, partition)
+    yield "heatmap", draw_heatmap(report)
 
 
 def file_names(partitions: list[str]) -> dict[str, str]:
@@ -72,10 +69,3 @@ def file_names(partitions: list[str]) -> dict[str, str]:
             name, number = f"{plain}-{number}", number + 1
         chosen[partition] = name
     return chosen
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-    with replacing(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150, metadata=metadata)
-    return path

@@ -8,6 +8,7 @@ exactly its own scripts, by their hashes, and no connection at all.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
@@ -15,86 +16,73 @@ from typing import TYPE_CHECKING
 
 from fedvi.reports.page.data import page_data
 from fedvi.reports.page.table import compact_html, table_html, table_note
+from fedvi.reports.results import Report
 from fedvi.reports.summary import headlines, paragraph
-from fedvi.reports.view import View
 from fedvi.web.assets import asset, embedded, filled, source
 
 if TYPE_CHECKING:
     from fedvi.experiments.directory import Results
 
 
-def page(outcome: Results, figures: list[Path] | None = None) -> str:
-    """Return the page as text. figures: static figures to link to, relative to the run directory."""
-    view = View(outcome)
-    scripts = {"chart": asset("web/chart.js"), "shapes": asset("web/shapes.js"), "page": asset("reports/page/page.js")}
+def page(report: Report, figures: Sequence[Path] = ()) -> str:
+    """Return the page as text. figures: static figures to link to, inside the run directory."""
+    cards = [f"<div><dt>{escape(meaning)}</dt><dd>{escape(number)}</dd></div>" for number, meaning in headlines(report)]
+    scripts = {
+        "chart_js": asset("web/chart.js"),
+        "shapes_js": asset("web/shapes.js"),
+        "page_js": asset("reports/page/page.js"),
+    }
     parts = {
-        "title": escape(view.title),
-        "summary": escape(paragraph(outcome)),
-        "cards": "\n".join(
-            f"<div><dt>{escape(card.meaning)}</dt><dd>{escape(card.number)}</dd></div>" for card in headlines(outcome)
-        ),
-        "table_note": escape(table_note(view)),
-        "table": table_html(outcome),
-        "compact": compact_html(outcome),
-        "rerun": _rerun(outcome),
-        "config": escape(_settings(outcome)),
-        "statements": _statements(view),
-        "versions": escape(_versions(outcome)),
-        "figures": _links(outcome, figures or []),
+        "title": escape(report.title),
+        "summary": escape(paragraph(report)),
+        "cards": "\n".join(cards),
+        "table_note": escape(table_note(report)),
+        "table": table_html(report),
+        "compact": compact_html(report),
+        **_making(report.outcome),
+        "statements": _statements(report),
+        "figures": _links(report.outcome.path, figures),
         "css": asset("web/base.css") + asset("reports/page/page.css"),
-        "data": embedded(page_data(view)),
-        "chart_js": scripts["chart"],
-        "shapes_js": scripts["shapes"],
-        "page_js": scripts["page"],
+        "data": embedded(page_data(report)),
+        **scripts,
         "script_hashes": " ".join(source(text) for text in scripts.values()),
     }
     return filled(asset("reports/page/page.html"), parts)
 
 
-def _settings(outcome: Results) -> str:
-    path = outcome.path / "config.toml"
-    if path.is_file():
-        return path.read_text(encoding="utf-8")
-    return json.dumps(outcome.config, indent=2, default=str, ensure_ascii=False)
+def _making(outcome: Results) -> dict[str, str]:
+    """Return how the run is made again, with which settings, and by which versions."""
+    command, path, given = outcome.config.get("command"), outcome.path / "config.toml", outcome.config.get("versions")
+    again = [str(command)] if command else []
+    if path.is_file() or not command:
+        again.append("fedvi simulate config.toml")
+    settings = json.dumps(outcome.config, indent=2, default=str, ensure_ascii=False)
+    versions = [f"{name} {number}" for name, number in (given or {}).items()]
+    return {
+        "rerun": f"<pre>{escape(chr(10).join(again))}</pre>",
+        "config": escape(path.read_text(encoding="utf-8") if path.is_file() else settings),
+        "versions": escape("\n".join([*versions, f"This page: fedvi {version('fedvi')}"])),
+    }
 
 
-def _rerun(outcome: Results) -> str:
-    command = outcome.config.get("command")
-    lines = [str(command)] if command else []
-    if (outcome.path / "config.toml").is_file() or not command:
-        lines.append("fedvi simulate config.toml")
-    return f"<pre>{escape(chr(10).join(lines))}</pre>"
-
-
-def _statements(view: View) -> str:
+def _statements(report: Report) -> str:
     """Return what was promised, a block per base method; the same words are not repeated for every partition."""
     shown: dict[str, dict[tuple[str, str], list[str]]] = {}
-    for partition in view.partitions:
-        for method in view.methods(partition):
-            if text := str(view.entry(partition, method).get("statement") or ""):
-                texts = shown.setdefault(view.base(method), {})
-                texts.setdefault((view.variant(method), text), []).append(partition)
+    for row in report.rows:
+        if row.partition not in report.cells and (text := str(row.entry.get("statement") or "")):
+            shown.setdefault(row.base, {}).setdefault((row.variant, text), []).append(row.partition)
     parts = ["<h3>What was promised</h3>"] if shown else []
     for base, texts in shown.items():
         body = ""
         for (variant, text), where in sorted(texts.items(), key=lambda item: item[0][0]):
-            place = f"partition {', '.join(where)}" if len(view.partitions) > 1 else ""
+            place = f"partition {', '.join(where)}" if len(report.partitions) > 1 else ""
             title = "; ".join(part for part in (variant, place) if part)
             body += f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>"
-        parts.append(f"<details><summary>{escape(view.labels[base])}</summary>{body}</details>")
+        parts.append(f"<details><summary>{escape(report.bases[base].name)}</summary>{body}</details>")
     return "\n".join(parts)
 
 
-def _versions(outcome: Results) -> str:
-    given = outcome.config.get("versions") or {}
-    lines = [f"{name} {number}" for name, number in given.items()] if isinstance(given, dict) else [str(given)]
-    return "\n".join([*lines, f"This page: fedvi {version('fedvi')}"])
-
-
-def _links(outcome: Results, figures: list[Path]) -> str:
-    links = []
-    for path in figures:
-        if path.suffix == ".svg":
-            place = path.relative_to(outcome.path).as_posix()
-            links.append(f'<li><a href="{escape(place)}">{escape(path.stem)}</a></li>')
-    return f'<h3>Figures for print</h3><ul class="files">{"".join(links)}</ul>' if links else ""
+def _links(directory: Path, figures: Sequence[Path]) -> str:
+    drawings = {path.stem: path.relative_to(directory).as_posix() for path in figures if path.suffix == ".svg"}
+    links = "".join(f'<li><a href="{escape(place)}">{escape(name)}</a></li>' for name, place in drawings.items())
+    return f'<h3>Figures for print</h3><ul class="files">{links}</ul>' if links else ""

@@ -4,69 +4,64 @@ from __future__ import annotations
 
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-from fedvi.reports.results import TOLERANCES, Comparison, Row, rows
-from fedvi.reports.table import NONE, compact, epsilons, header, number, signed
-from fedvi.reports.view import View
-from fedvi.web.style import Look
-
-if TYPE_CHECKING:
-    from fedvi.experiments.directory import Results
+from fedvi.reports.measures import TOLERANCES, Comparison
+from fedvi.reports.results import Report, Row
+from fedvi.reports.table import cells, compact, header, number
 
 
-def table_html(outcome: Results) -> str:
+def table_html(report: Report) -> str:
     """Return head and bodies of the main table; one body per partition, which the page's script shows or hides."""
-    view, names = View(outcome), header(outcome)[1:]
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    parts = [f"<thead><tr>{head}</tr></thead>"]
-    for partition, group in groupby(rows(outcome), key=lambda row: row.partition):
-        lines = "\n".join(_line(row, names, view.looks[view.base(row.method)]) for row in group)
-        title = f'<tr class="group" hidden><th colspan="{len(names)}">Partition {escape(partition)}</th></tr>'
+    names = header(report)
+    parts = [_head(names[1:])]
+    for partition, group in groupby(report.table, key=lambda row: row.partition):
+        lines = "\n".join(_line(row, names) for row in group)
+        title = f'<tr class="group" hidden><th colspan="{len(names) - 1}">Partition {escape(partition)}</th></tr>'
         parts.append(f'<tbody data-partition="{escape(partition)}">\n{title}\n{lines}\n</tbody>')
     return "\n".join(parts)
 
 
-def _line(row: Row, names: list[str], look: Look) -> str:
-    colour = "var(--ink)" if look.colour == "#000000" else look.colour
-    cells = [f'<th scope="row"><span class="swatch" style="background:{colour}"></span>{escape(row.label)}</th>']
-    if "ε" in names:
-        cells.append(f"<td>{'' if row.budget is None else f'{row.budget:g}'}</td>")
-    for one in row.compared:
-        cells.append(f"<td>{number(one.mean, one.std, one.measure.digits)}</td>")
-        if "paper" in names:
-            published = number(one.published, one.published_std, one.measure.digits)
-            cells.append(
-                f'<td class="paper" title="{published}">{number(one.published, None, one.measure.digits)}</td>'
-            )
-            cells.append(_difference(one))
-    if len(names) > len(cells) + 1:
-        kind = ' class="over"' if row.over else ""
-        cells.append(f"<td{kind}>{epsilons(row)}</td>")
-    count = NONE if row.communications is None else f"{row.communications:,.0f}"
-    return f"<tr>{''.join(cells)}<td>{count}</td></tr>"
+def _head(names: list[str]) -> str:
+    return "<thead><tr>" + "".join(f'<th scope="col">{escape(name)}</th>' for name in names) + "</tr></thead>"
 
 
-def _difference(one: Comparison) -> str:
+def _line(row: Row, names: list[str]) -> str:
+    colour = "var(--ink)" if row.look.colour == "#000000" else row.look.colour
+    line = f'<th scope="row"><span class="swatch" style="background:{colour}"></span>{escape(row.label)}</th>'
+    published, differences = iter(row.compared), iter(row.compared)
+    for name, text in list(zip(names, cells(row, names), strict=True))[2:]:
+        if name == "paper":
+            one = next(published)
+            title = number(one.published, one.published_std, one.measure.digits)
+            line += f'<td class="paper" title="{title}">{text}</td>'
+        elif name == "difference":
+            line += _difference(next(differences), text)
+        else:
+            kind = ' class="over"' if row.over and name.startswith("largest") else ""
+            line += f"<td{kind}>{text}</td>"
+    return f"<tr>{line}</tr>"
+
+
+def _difference(one: Comparison, text: str) -> str:
     if one.difference is None:
-        return f"<td>{NONE}</td>"
+        return f"<td>{text}</td>"
     kind = "agrees" if one.agrees else "better" if one.difference > 0 else "worse"
     width = 50 * min(abs(one.difference) / (2 * TOLERANCES.get(one.measure.key, 1.0)), 1.0)
     side = "left" if one.difference >= 0 else "right"
     bar = f'<span class="bar"><i style="{side}:50%;width:{width:.0f}%"></i></span>'
-    return f'<td class="{kind}"><span class="difference">{signed(one.difference, one.measure.digits)}</span>{bar}</td>'
+    return f'<td class="{kind}"><span class="difference">{text}</span>{bar}</td>'
 
 
-def table_note(view: View) -> str:
+def table_note(report: Report) -> str:
     """Return the sentence under the heading of the table."""
     text = "Mean ± standard deviation over seeds."
-    if view.has_reference:
+    if report.has_published:
         text += (
             f" Difference: ours minus the paper's. Green: within {TOLERANCES['acc']:g} points of accuracy or "
             f"{TOLERANCES['ll']:g} of log-likelihood, or within two standard deviations of the seeds. "
             "Blue: better. Red: worse."
         )
-    if any(view.epsilon(method) is not None for partition in view.partitions for method in view.methods(partition)):
+    if any(row.budget is not None for row in report.rows if row.partition not in report.cells):
         text += (
             " Largest ε of any client: by the run's own rule / as proven for its sampling "
             "(batches of fixed size: one row exchanged for another; others: one row more or less)."
@@ -74,12 +69,9 @@ def table_note(view: View) -> str:
     return text
 
 
-def compact_html(outcome: Results) -> str:
+def compact_html(report: Report) -> str:
     """Return the trade-off table for epsilons without published numbers, in a block that opens."""
-    names, lines = compact(outcome)
-    if not lines:
-        return ""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    names, lines = compact(report)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<details><summary>Other budgets</summary><div class="scroll">{table}</div></details>'
+    table = f'<div class="scroll"><table>{_head(names)}<tbody>{body}</tbody></table></div>'
+    return f"<details><summary>Other budgets</summary>{table}</details>" if lines else ""

@@ -355,3 +355,10 @@ def test_wrong_fits_name_the_place_and_the_remedy() -> None:
     raises("no such file", schema="nowhere.toml")
     with pytest.raises(InputError, match="level"):
         fit(OUTCOME, table, site_column="site", updates=2).predict(table, level=1.0)
+
+
+def test_results_are_shown_in_one_line(fitted: Fitted) -> None:
+    for shown in (fitted, fitted.schema, fitted.predict_rows(np.ones((3, fitted.schema.dim)))):
+        assert "\n" not in repr(shown)
+        assert len(repr(shown)) < 200
+    assert "3 rows" in repr(fitted.predict_rows(np.ones((3, fitted.schema.dim))))

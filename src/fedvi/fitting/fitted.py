@@ -75,6 +75,10 @@ class Predictions:
     labels: np.ndarray | None
     ids: np.ndarray | None = None
 
+    def __repr__(self) -> str:
+        what = "of numbers" if self.labels is None else "of two classes"
+        return f"Predictions({len(self.mean)} rows {what}, mean {np.mean(self.mean):.4g}; see columns())"
+
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns as `fedvi predict` writes them, for `pandas.DataFrame(...)` and the like."""
         kept = {} if self.ids is None else {"id": self.ids}
@@ -117,6 +121,13 @@ class Fitted:
     statement: str
     simulated: bool
     settings: dict[str, Any]
+
+    def __repr__(self) -> str:
+        spent = [site.epsilon for site in self.sites if site.epsilon is not None]
+        privacy = f"epsilon up to {max(spent):.3g}" if spent else "not private"
+        sites = f"{len(self.sites)} sites, {len(self.schema.features)} features"
+        simulated = ", simulated" if self.simulated else ""
+        return f"Fitted({type(self.model).__name__} of {self.schema.target.name!r}: {sites}, {privacy}{simulated})"
 
     def predict(
         self, table: Any, *, level: float = 0.9, id_column: str | None = None, encoding: str = "utf-8"

@@ -54,6 +54,11 @@ class History:
     turns: tuple[PlannedTurn, ...]
     budgets: ClientBudgets | None = None
 
+    def __repr__(self) -> str:
+        last = {name: f"{value:.4g}" for name, value in self.records[-1].items()} if self.records else {}
+        shown = ", ".join(f"{name} {value}" for name, value in last.items())
+        return f"History({len(self.turns)} updates, {len(self.records)} records; last: {shown})"
+
     def __getitem__(self, name: str) -> np.ndarray:
         """Return one measured quantity over all records that have it, such as `history["accuracy"]`.
 
@@ -87,6 +92,9 @@ class Checkpoint:
     leaves: tuple[np.ndarray, ...]
     records: tuple[Record, ...]
     settings: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Checkpoint(after {self.communications} communications)"
 
     @classmethod
     def of(cls, communications: int, state: Any, records: tuple[Record, ...], settings: dict[str, Any]) -> Checkpoint:
@@ -151,6 +159,10 @@ class Result:
     history: History
     clients: dict[str, ClientState]
     checkpoint: Checkpoint
+
+    def __repr__(self) -> str:
+        posterior = f"{type(self.posterior).__name__} over {self.posterior.dim} parameters"
+        return f"Result({posterior}, {len(self.clients)} clients, {self.history!r})"
 
     @property
     def privacy(self) -> dict[str, Spent]:

@@ -50,6 +50,9 @@ class Inferred:
     notes: tuple[str, ...]
     rows: int
 
+    def __repr__(self) -> str:
+        return f"Inferred({self.schema!r} from {self.rows} rows, {len(self.notes)} notes)"
+
 
 def infer_schema(
     source: Source,

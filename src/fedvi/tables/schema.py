@@ -53,6 +53,10 @@ class Schema:
     target: Target
     intercept: bool = True
 
+    def __repr__(self) -> str:
+        columns = f"{len(self.columns)} columns, {len(self.features)} features"
+        return f"Schema({columns}, target {self.target.name!r}, digest {self.digest[:12]})"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
         for column in self.columns:

@@ -47,6 +47,11 @@ class Spent:
     notes: tuple[str, ...] = ()
     relation: str = ADD_OR_REMOVE
 
+    def __repr__(self) -> str:
+        of = "" if self.epsilon_max is None else f" of {self.epsilon_max:g}"
+        spent = f"epsilon {rounded_up(self.epsilon)}{of} at delta {self.delta:g}"
+        return f"Spent({spent}, per {self.unit}, {self.updates} updates, by {self.accountant})"
+
     @classmethod
     def of(
         cls,

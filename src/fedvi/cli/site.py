@@ -64,6 +64,7 @@ def join(
     from fedvi.federation.invitation import unpack_kit
     from fedvi.federation.service import in_background, only_one
     from fedvi.federation.settings import FOLDER
+    from fedvi.federation.transports.flare import site_parent
     from fedvi.federation.wire import WORKING
 
     folder = unpack_kit(kit).resolve()
@@ -75,7 +76,7 @@ def join(
         _show_promise(settings, encoded)
         if not yes and not typer.confirm("Do you promise this, and take part?"):
             raise typer.Exit(1)
-        _end_leftovers(folder)
+        site_parent(folder).stop()  # processes of a command that was killed work on, and have the ledger
         with settings.open(patience=1.0) as site:  # makes ledger and file, or finds what is wrong with them
             for line in site.noticed:
                 typer.echo(f"Noticed (this stays here): {line}.")
@@ -243,20 +244,12 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
         typer.echo(line)
 
 
-def _end_leftovers(folder: Path) -> None:
-    """End the engine's processes of a command that was killed: they work on, and have the ledger."""
-    from fedvi.federation.transports.flare import site_parent
-
-    site_parent(folder).stop()
-
-
 def _work(settings: SiteSettings, deadline: float | None = None) -> None:
     """Keep the engine's process alive until the site has made its final release."""
     from fedvi.federation.transports.flare import site_parent
     from fedvi.federation.wire import FINISHED, LEFT
 
-    parent = site_parent(settings.folder)
-    said = ""
+    parent, said = site_parent(settings.folder), ""
 
     def say(releases: int, text: str) -> None:
         nonlocal said

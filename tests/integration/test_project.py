@@ -19,12 +19,20 @@ import pytest
 import fedvi
 
 ROOT = Path(__file__).parents[2]
+
+
 SOURCE = ROOT / "src" / "fedvi"
+
+
 MODULES = sorted(module.name for module in pkgutil.walk_packages(fedvi.__path__, "fedvi."))
+
+
 PACKAGES = [
     importlib.import_module(".".join(["fedvi", *stub.parent.relative_to(SOURCE).parts]))
     for stub in sorted(SOURCE.rglob("__init__.pyi"))
 ]
+
+
 LAYERS = [
     {
         "arrays",
@@ -147,24 +155,6 @@ def test_documents_name_files_and_headings_that_exist(document: Path) -> None:
             assert any((folder / name).exists() for folder in (ROOT, SOURCE, SOURCE.parent)), name
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
-def test_examples_run(example: Path, tmp_path: Path) -> None:
-    ran = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stderr
-    assert "┏" in ran.stdout
-    for picture in re.findall(r"Picture: (\S+)", ran.stdout):
-        assert (tmp_path / picture).stat().st_size > 10_000
-    if example.stem == "two_sites":
-        check_two_sites(ran.stdout)
-
-
-def check_two_sites(printed: str) -> None:
-    """The federation's row of the table equals the pooled one, digit for digit."""
-    rows = {row.split("│")[1].strip(): row.split("│")[2:4] for row in printed.splitlines() if row.startswith("│")}
-    assert rows["both, by fedvi"] == rows["rows pooled"]
-    assert rows["north alone"] != rows["rows pooled"]
-
-
 def test_importing_fedvi_needs_no_plotting_or_accounting() -> None:
     code = (
         "import fedvi, sys; print([name for name in ('matplotlib', 'dp_accounting', 'pandas') if name in sys.modules])"
@@ -192,3 +182,13 @@ def test_a_class_that_a_user_asks_for_can_be_compiled() -> None:
     code = "import fedvi, sys; assert 'jax' not in sys.modules; from fedvi import Gaussian; import jax; "
     code += "print(jax.jit(lambda q: q.mean.sum())(Gaussian.standard(3)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "0.0\n"
+
+
+def test_the_table_of_claims_names_tests_that_exist_and_every_file_of_tests() -> None:
+    tests = ROOT / "tests"
+    claimed = set(re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+)+)`", (tests / "README.md").read_text()))
+    names = {
+        path: set(re.findall(r"^def test_(\w+)", path.read_text(), re.MULTILINE)) for path in tests.glob("*/test_*.py")
+    }
+    assert claimed - set().union(*names.values()) == set()
+    assert {path.name for path, found in names.items() if not found & claimed} == set()

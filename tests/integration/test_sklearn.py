@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedvi.errors import InputError
 from fedvi.fitting import Fitted
 from fedvi.fitting.fit import fit
 from fedvi.fitting.sklearn import FederatedLinearRegression, FederatedLogisticRegression
-
-NOT_APPLICABLE: dict[str, str] = {}
-"""Checks of scikit-learn that do not apply, and why: none."""
-
-
-@parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [FederatedLogisticRegression(updates=20), FederatedLinearRegression(updates=20)],
-    expected_failed_checks=lambda _: NOT_APPLICABLE,
-)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
-    check(estimator)
 
 
 def rows(seed: int, count: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

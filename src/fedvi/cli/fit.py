@@ -36,7 +36,9 @@ def fit(
     site_column: SiteColumn = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="Choose the model; your own as module:Class. Default: by the schema's target."),
+        typer.Option(
+            metavar="KIND", help="Choose the model; your own as module:Class. Default: by the schema's target."
+        ),
     ] = None,
     eps: Annotated[
         float | None, typer.Option("--eps", metavar="EPS", help="Set the budget of every site. Default: 1.")

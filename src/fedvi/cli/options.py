@@ -24,7 +24,9 @@ Level = Annotated[float, typer.Option(metavar="P", help="Set the probability of 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 Kinds = Annotated[
     list[str] | None,
-    typer.Option("--kind", metavar="MODULE:CLASS", help="Allow the file to use this class of your own. Its code will run."),
+    typer.Option(
+        "--kind", metavar="MODULE:CLASS", help="Allow the file to use this class of your own. Its code will run."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -20,7 +20,8 @@ from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Model
-from fedvi.privacy.mechanism import Batch, Mechanism
+from fedvi.privacy.batch import Batch
+from fedvi.privacy.mechanism import Mechanism
 from fedvi.pytree import pytree, take
 
 

@@ -5,8 +5,7 @@
 | `pld`      | privacy loss distributions (dp-accounting), tight upper bounds | everything that is fixed in advance |
 | `rdp`      | Rényi DP (dp-accounting's orders)                              | the same, looser                    |
 | `moments`  | Abadi et al. (2016), orders 1 to 32, as in the DP-PVI paper    | comparing with the paper            |
-| `filter`   | Rényi DP at one order, fixed by epsilon and delta alone        | settings chosen after seeing        |
-|            |                                                                | what was released                   |
+| `filter`   | Rényi DP at one order, fixed by epsilon and delta alone        | settings that depend on releases    |
 
 The first three prove their epsilon for settings that were fixed before the first release, the number of updates being
 at most what was planned. If settings depend on outputs, of these only the filter is valid (Feldman and Zrnic, 2021).
@@ -18,12 +17,11 @@ Distance from the ideal. Noise and sampled rows are made of random words, not of
 `fedvi.privacy.lattice` has its probability within a factor 1 +- ETA but for a mass of TAU, and decisions of
 `fedvi.privacy.sampling` are off by about FLIP. So what is (epsilon, delta) in theory is, with x the `distance` of all
 events and T their numbers with noise, (epsilon + 2.1 x, delta (1 + 2.1 x) + (1 + e^epsilon) T TAU) in fact; also where
-later questions depend on earlier answers. All accountants add this (`_exact`).
+later questions depend on earlier answers. All accountants add this (`_exact`), and what padded batches cost.
 
-Padded batches. A batch that overflows its room is cut to a random subset. Whether at least as many of the *other* rows
-were drawn as there is room for is a coin that falls alike for both neighbours. If not, the step is the plain sampled
-Gaussian; if so (probability t), it may as well reveal everything. The hockey-stick divergence is jointly convex, so T
-steps that are (epsilon, delta') without cutting are (epsilon, delta' + T t) with it. All accountants use this.
+Padded batches. A batch that overflows its room is cut to a random subset. Whether the *other* rows fill the room is a
+coin that falls alike for both neighbours: tails is the plain sampled Gaussian, heads (probability t) may reveal all.
+The hockey-stick divergence is jointly convex: T steps (epsilon, delta') uncut are (epsilon, delta' + T t) with cutting.
 """
 
 from __future__ import annotations
@@ -47,9 +45,7 @@ Composition = frozenset[tuple[Any, int]]
 LARGE = 20.0
 """Where Rényi DP says that epsilon exceeds this, its bound is taken for that of `pld`, whose grids would grow large."""
 
-MOST = 700.0
-"""Epsilons beyond this would overflow."""
-
+MOST = 700.0  # epsilons beyond this would overflow
 LITTLE_NOISE = 0.05
 """The same for less noise than this in a single step."""
 

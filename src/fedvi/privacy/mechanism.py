@@ -17,17 +17,18 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float
 
 from fedvi.arrays import Array
 from fedvi.checks import in_range, one_number, one_of
 from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
 from fedvi.numerics import Bounds, double_precision, widen
+from fedvi.privacy.batch import Batch
 from fedvi.privacy.clipping import clipped_sums, in_units, usable_offset
 from fedvi.privacy.events import MOST_NOISE, ROW, gaussian, noise_given, padded_poisson_gaussian, poisson_gaussian
 from fedvi.privacy.lattice import Lattice, Words, with_its_noise
@@ -45,60 +46,9 @@ from fedvi.privacy.sampling import (
 from fedvi.pytree import pytree, static
 
 C = TypeVar("C")
-S = TypeVar("S")
 
 LEAST_CLIP = 1e-20
 """The grid of smaller clip norms would vanish in single precision."""
-
-
-@pytree
-class Batch:
-    """What one step of one update gets: which rows, and what noise.
-
-    x, y, lengths: a buffer of rows. rows: those of the batch, by number. mask: 1 for rows that count, 0 for padding.
-    feature_bound: of entries of x, if they are on their grid (`fedvi.numerics`); public.
-    scale: weight of the likelihood of each row of a batch; public.
-    total: `scale` times the expected number of rows in a batch; public.
-    grid: of sum and noise; public.
-    model_noise: standard normals. privacy_noise: whole numbers, as pairs of words.
-    """
-
-    x: Float[Array, "buffer ..."]
-    y: Float[Array, "buffer ..."]
-    lengths: Float[Array, " buffer"]
-    rows: Int[Array, " capacity"]
-    mask: Float[Array, " capacity"]
-    feature_bound: Float[Array, ""]
-    scale: Float[Array, ""]
-    total: Float[Array, ""]
-    grid: Float[Array, ""]
-    model_noise: Float[Array, ...]
-    privacy_noise: UInt32[Array, "n 2"]
-
-    def take(self, rows: Any) -> tuple[Array, Array, Array]:
-        """Return x, y and lengths of some rows, by number."""
-        x, y, lengths = (part.at[rows].get(mode="promise_in_bounds") for part in (self.x, self.y, self.lengths))
-        return x, y, lengths
-
-    def sum_over_rows(self, part: Callable[[Array, Array], S], at_once: int) -> S:
-        """Return the sum of `part(rows, mask)` over the batch, always so many rows, by number, at once.
-
-        Padding behind the last row that counts is never looked at: a batch costs what it holds, not its room.
-        """
-        missing = (0, -self.mask.size % at_once)
-        rows, mask = jnp.pad(self.rows, missing, mode="edge"), jnp.pad(self.mask, missing)  # no other client's rows
-
-        def some(k: Any) -> S:
-            return part(*(jax.lax.dynamic_slice_in_dim(array, k * at_once, at_once) for array in (rows, mask)))
-
-        def add(k: Array, total: S) -> S:
-            return jax.tree.map(jnp.add, total, some(k))
-
-        first = jnp.zeros((), rows.dtype)
-        last = jnp.max(jnp.where(mask > 0, jnp.arange(1, mask.size + 1, dtype=rows.dtype), first))
-        nothing: S = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(some, first))
-        total: S = jax.lax.fori_loop(first, (last + (at_once - 1)) // at_once, add, nothing)
-        return total
 
 
 class Protection(Protocol):
@@ -215,6 +165,8 @@ class GaussianMechanism(GaussianNoise):
 
     def gradient(self, model: RowSums, q: Any, batch: Batch, prior_gradient: C) -> tuple[C, Words]:
         """Return the private gradient of the negative ELBO, and the noisy sum in it."""
+        one_number("clip_norm", self.clip_norm)
+        one_number("noise_multiplier", self.noise_multiplier)
         if self.clips == "likelihood":
             noisy, seen = self.noisy_sum(model, q, batch, jnp.asarray(self.clip_norm, batch.scale.dtype), None)
             return jax.tree.map(lambda prior, sums: prior - batch.scale * sums, prior_gradient, noisy), seen
@@ -230,8 +182,6 @@ class GaussianMechanism(GaussianNoise):
 
         One row more or less moves the sum by at most clip_norm. The noise was drawn for that, on the same grid.
         """
-        one_number("clip_norm", self.clip_norm)
-        one_number("noise_multiplier", self.noise_multiplier)
         at_once = model.rows_at_once(q, batch.x)
         with double_precision():
             bounds = Bounds(widen(clip_norm), widen(batch.feature_bound), batch.mask.size)

@@ -51,7 +51,7 @@ class BoundedSum:
         return gaussian(self.noise_multiplier, 1, self.numbers)
 
     def release(
-        self, vectors: Float[np.ndarray, "n k"], public_rows: int, source: Source, *, average: bool = False
+        self, vectors: np.ndarray, public_rows: int, source: Source, *, average: bool = False
     ) -> Float[np.ndarray, " k"]:
         """Return the sum of the clipped rows with its noise; rows with NaN count nothing.
 
@@ -64,7 +64,7 @@ class BoundedSum:
         """Return the lattice of the sum."""
         return Lattice.of(1.0, self.noise_multiplier, self.numbers, most_rows(public_rows))
 
-    def total(self, vectors: Float[np.ndarray, "n k"], public_rows: int, *, average: bool) -> Float[np.ndarray, " k"]:
+    def total(self, vectors: np.ndarray, public_rows: int, *, average: bool) -> Float[np.ndarray, " k"]:
         """Return the sum without noise, a whole number of steps of the lattice unless it is an average."""
         with np.errstate(over="ignore"):
             vectors = np.asarray(vectors, np.float64)

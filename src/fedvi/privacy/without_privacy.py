@@ -18,9 +18,9 @@ from jaxtyping import Float
 from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
+from fedvi.privacy.batch import Batch
 from fedvi.privacy.events import NOT_PRIVATE, ROW
 from fedvi.privacy.lattice import Words
-from fedvi.privacy.mechanism import Batch
 from fedvi.privacy.sampling import AllRows, FixedSize, check_batch
 from fedvi.pytree import pytree, static
 

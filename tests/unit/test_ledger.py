@@ -698,18 +698,25 @@ def test_a_private_client_refuses_another_budget_and_other_rows(path: Path) -> N
     client(path).close()  # and each of these let go of the lock
 
 
-@pytest.mark.parametrize("instant", ["Witness.create", "Witness.belongs_to", "Witness.expect", "Witness.see"])
+@pytest.mark.parametrize(
+    "instant",
+    [
+        *("witness.Witness.create", "witness.Witness.belongs_to", "witness.Witness.expect"),
+        *("sqlite.put_in_place", "witness.Witness.see"),
+    ],
+)
 def test_a_maker_killed_at_any_instant_leaves_no_ledger_or_one_that_works(
     instant: str, path: Path, tmp_path: Path
 ) -> None:
     """A real process dies in the middle of making the ledger; whoever comes next needs nobody's word."""
     code = (
-        "import os; from fedvi.privacy import Budget, Ledger; from fedvi.privacy.ledger import witness\n"
-        f"witness.{instant} = lambda *_: os._exit(9)\n"
+        "import os; from fedvi import sqlite; from fedvi.privacy import Budget, Ledger\n"
+        "from fedvi.privacy.ledger import witness\n"
+        f"{instant} = lambda *_: os._exit(9)\n"
         f"Ledger.create({str(path)!r}, Budget({BUDGET.epsilon}, {BUDGET.delta}), {DATA!r})"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 9
-    assert path.exists() == (instant == "Witness.see")
+    assert path.exists() == (instant == "witness.Witness.see")
     opened = Ledger.open(path, DATA) if path.exists() else Ledger.create(path, BUDGET, DATA)
     with opened as ledger:
         assert not ledger.book.charged

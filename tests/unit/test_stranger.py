@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -126,28 +123,6 @@ def test_fit_predict_inspect_and_the_posterior_file(fitted: Fitted, tmp_path: Pa
     assert shown.output.splitlines()[0] == '"prediction","low","high"'
     told = CliRunner().invoke(app, ["inspect", str(path), "--kind", KIND, "--json"])
     assert json.loads(told.output)["model"]["kind"] == KIND
-
-
-def test_predictions_need_no_jax(tmp_path: Path) -> None:
-    """Those of fedvi's own models: this one imports JAX itself."""
-    own = fit(SCHEMA, table(), site_column="site", epsilon=None, updates=1, progress=False)
-    own.save(tmp_path / "m.fedvi")
-    (tmp_path / "rows.csv").write_text("a,b\n0.5,1.0\n")
-    code = """
-import sys
-from fedvi.cli import app
-for command in (["predict", "m.fedvi", "rows.csv", "--out", "p.csv"], ["inspect", "m.fedvi"]):
-    app(command, standalone_mode=False)
-found = {"jax", "pandas", "matplotlib", "optax", "dp_accounting"} & set(sys.modules)
-assert not found, found
-"""
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={**os.environ})
-    assert ran.returncode == 0, ran.stderr
-    written = (tmp_path / "p.csv").read_text().splitlines()[1].split(",")
-    expected = own.predict({"a": [0.5], "b": [1.0]})
-    assert [float(value) for value in written] == pytest.approx(
-        [expected.mean[0], expected.low[0], expected.high[0]], rel=1e-6
-    )
 
 
 def test_a_real_federation(tmp_path: Path) -> None:

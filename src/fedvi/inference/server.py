@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from jaxtyping import Int
 
-from fedvi.arrays import Array
-from fedvi.compiling import jax, jnp
+from fedvi.arrays import Array, default_namespace, namespace
+from fedvi.compiling import jax
 from fedvi.errors import (
     ImproperError,
     ImproperRelease,
@@ -33,7 +35,7 @@ from fedvi.errors import (
 )
 from fedvi.families.base import Factor, GaussianFamily, require_proper
 from fedvi.inference.update import Release
-from fedvi.pytree import choose, put, pytree, repeat, take
+from fedvi.pytree import choose, leaves, loaded_jax, put, pytree, repeat, take
 
 
 class Verdict(enum.IntEnum):
@@ -70,42 +72,45 @@ class ServerState:
 
 def init_server(prior: GaussianFamily, unit: Factor, clients: int) -> ServerState:
     """Return a server whose clients all have the factor 1, so that q is the prior."""
+    xp = namespace(unit.natural_mean)
     return ServerState(
         prior=prior,
         factors=repeat(unit, clients),
-        sequence=jnp.zeros(clients, jnp.int32),
+        sequence=xp.zeros(clients, xp.int32),
         product=unit,
         lost=unit,
-        version=jnp.zeros((), jnp.int32),
+        version=xp.zeros((), xp.int32),
     )
 
 
 def server_step(state: ServerState, client: Any, release: Release) -> tuple[ServerState, Int[Array, ""]]:
     """Apply a release of client number `client`, and return the verdict; unless accepted, nothing changes. Pure."""
-    old = take(state.factors, client)
+    xp, old = namespace(state.sequence), take(state.factors, client)
     product, lost = _accumulate(*_accumulate(state.product, state.lost, release.factor), old**-1)
-    verdict = jnp.select(
+    verdict = xp.select(
         [
             ~_is_finite(release.factor),
             release.sequence != state.sequence[client] + 1,
             ~(release.factor.is_legal() & (product * lost).posterior(state.prior).is_proper()),
         ],
-        [jnp.int32(Verdict.NON_FINITE), jnp.int32(Verdict.OUT_OF_SEQUENCE), jnp.int32(Verdict.IMPROPER)],
-        jnp.int32(Verdict.ACCEPTED),
+        [xp.int32(Verdict.NON_FINITE), xp.int32(Verdict.OUT_OF_SEQUENCE), xp.int32(Verdict.IMPROPER)],
+        xp.int32(Verdict.ACCEPTED),
     )
     accepted = verdict == Verdict.ACCEPTED
     new = ServerState(
         prior=state.prior,
         factors=put(state.factors, client, choose(accepted, release.factor, old)),
-        sequence=state.sequence.at[client].add(accepted.astype(jnp.int32)),
+        sequence=put(state.sequence, client, state.sequence[client] + accepted.astype(xp.int32)),
         product=choose(accepted, product, state.product),
         lost=choose(accepted, lost, state.lost),
-        version=state.version + accepted.astype(jnp.int32),
+        version=state.version + accepted.astype(xp.int32),
     )
     return new, verdict
 
 
-_compiled_step = jax.jit(server_step)
+@functools.cache
+def _compiled_step() -> Any:
+    return jax.jit(server_step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +148,8 @@ class Server:
             )
         client = self.names.index(name)
         numbers = Release(release.factor, release.sequence)  # without the event, which would be compiled in
-        state, verdict = _compiled_step(self.state, client, numbers)
+        step = server_step if loaded_jax() is None else _compiled_step()
+        state, verdict = step(self.state, client, numbers)
         raise_unless_accepted(Verdict(int(verdict)), name, int(release.sequence), int(self.state.sequence[client]))
         return dataclasses.replace(self, state=state)
 
@@ -178,17 +184,20 @@ def _check_form(release: Release, name: str, state: ServerState) -> None:
     wanted, given = _form(state.product), _form(release.factor)
     if wanted != given:
         raise MalformedRelease(f"Expected {wanted} from client {name!r}, got {given}.")
-    if jnp.shape(release.sequence) != () or not jnp.issubdtype(jnp.result_type(release.sequence), jnp.integer):
+    xp = default_namespace()
+    if np.shape(release.sequence) != () or not np.issubdtype(xp.result_type(release.sequence), np.integer):
         raise MalformedRelease(f"Expected a whole sequence number from client {name!r}, got {release.sequence!r}.")
 
 
 def _form(factor: Any) -> str:
-    leaves = [f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}" for leaf in jax.tree.leaves(factor)]
-    return f"{type(factor).__name__}({', '.join(leaves)})"
+    xp = default_namespace()
+    parts = [f"{xp.result_type(leaf)}{list(np.shape(leaf))}" for leaf in leaves(factor)]
+    return f"{type(factor).__name__}({', '.join(parts)})"
 
 
 def _is_finite(factor: Factor) -> Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(factor)]))
+    xp = namespace(factor.natural_mean)
+    return xp.all(xp.stack([xp.all(xp.isfinite(leaf)) for leaf in leaves(factor)]))
 
 
 def _accumulate(total: Any, lost: Any, factor: Any) -> tuple[Any, Any]:

@@ -115,7 +115,7 @@ def test_events_are_not_compiled_in() -> None:
     compilations = set()
     for index, name in enumerate("abcd"):
         coordinator = coordinator.receive(name, Release(release().factor, jnp.int32(1), event=("an event", index)))
-        compilations.add(_compiled_step._cache_size())  # type: ignore[attr-defined]
+        compilations.add(_compiled_step()._cache_size())
     assert len(compilations) == 1
 
 

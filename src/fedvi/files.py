@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import glob
 import hashlib
 import hmac
 import importlib
@@ -77,8 +78,22 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def unfinished_name(path: Path) -> Path:
-    """Return where this thread writes a file before it takes its place."""
+    """Return where this thread writes a file before it takes its place; what killed processes have left is removed."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.unfinished"):
+        process = left.name.split(".")[-2].split("-")[0]
+        if fcntl is not None and process.isdigit() and not _is_alive(int(process)):
+            left.unlink(missing_ok=True)
     return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.unfinished")
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # it belongs to somebody else
+    return True
 
 
 def put_in_place(unfinished: Path, path: Path) -> None:

@@ -698,25 +698,31 @@ def test_a_private_client_refuses_another_budget_and_other_rows(path: Path) -> N
     client(path).close()  # and each of these let go of the lock
 
 
-@pytest.mark.parametrize(
-    "instant",
-    [
-        *("witness.Witness.create", "witness.Witness.belongs_to", "witness.Witness.expect"),
-        *("sqlite.put_in_place", "witness.Witness.see"),
-    ],
-)
+DIES = "lambda *_: os._exit(9)"
+INSTANTS = {
+    "witness.Witness.create": DIES,
+    "witness.Witness.belongs_to": DIES,
+    "witness.Witness.expect": DIES,
+    "sqlite.put_in_place": "lambda made, path: put(made, path) if path.suffix == '.witness' else os._exit(9)",
+    "witness.Witness.see": DIES,
+}
+
+
+@pytest.mark.parametrize("instant", INSTANTS)
 def test_a_maker_killed_at_any_instant_leaves_no_ledger_or_one_that_works(
     instant: str, path: Path, tmp_path: Path
 ) -> None:
-    """A real process dies in the middle of making the ledger; whoever comes next needs nobody's word."""
+    """A real process dies in the middle of making the ledger; the next one makes it, or goes on with it, unasked."""
     code = (
         "import os; from fedvi import sqlite; from fedvi.privacy import Budget, Ledger\n"
         "from fedvi.privacy.ledger import witness\n"
-        f"{instant} = lambda *_: os._exit(9)\n"
+        f"put = sqlite.put_in_place; {instant} = {INSTANTS[instant]}\n"
         f"Ledger.create({str(path)!r}, Budget({BUDGET.epsilon}, {BUDGET.delta}), {DATA!r})"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 9
     assert path.exists() == (instant == "witness.Witness.see")
+    left = {each.name for each in tmp_path.iterdir() if "unfinished" in each.name}
+    assert bool(left) == (instant == "sqlite.put_in_place")
     opened = Ledger.open(path, DATA) if path.exists() else Ledger.create(path, BUDGET, DATA)
     with opened as ledger:
         assert not ledger.book.charged

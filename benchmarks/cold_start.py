@@ -6,12 +6,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from time import perf_counter
+from timeit import Timer
+from typing import Any
 
 from fedvi.errors import FedviError
 
@@ -42,8 +47,18 @@ def measure_cold_start(times: int) -> dict[str, float]:
         "import_simulate_s": ["-c", "from fedvi import simulate"],
         "import_jax_s": ["-c", "import jax"],
     }
-    seconds = {name: min(_seconds(command) for _ in range(times)) for name, command in commands.items()}
+    seconds = {name: min(Timer(partial(output, command)).repeat(times, 1)) for name, command in commands.items()}
     return {**seconds, "first_compile_s": min(float(output(["-c", FIRST_SIMULATION])) for _ in range(times))}
+
+
+COMMANDS = (
+    "--help",
+    "budget --eps 0.5 --delta 1e-4 --noise-multiplier 5",
+    "fit schema.toml patients.csv --site-column hospital --out model --force",
+    "predict model new_patients.csv",
+    "inspect model",
+)
+INFER = "schema infer patients.csv --target readmitted --ignore hospital --out schema.toml"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,57 +72,34 @@ class Cost:
 
 def measure_commands(times: int, examples: Path) -> list[Cost]:
     """Return what each command takes from its start to its end, the best of so many, beside Python's own start."""
-    fit = [
-        "fit",
-        "schema.toml",
-        str(examples / "patients.csv"),
-        "--site-column",
-        "hospital",
-        "--out",
-        "model",
-        "--force",
-    ]
-    commands = {
-        "python -c pass": ["-c", "pass"],
-        "fedvi --help": ["-m", "fedvi", "--help"],
-        "fedvi budget": ["-m", "fedvi", "budget", "--eps", "0.5", "--delta", "1e-4", "--noise-multiplier", "5"],
-        "fedvi fit": ["-m", "fedvi", *fit],
-        "fedvi predict": ["-m", "fedvi", "predict", "model", str(examples / "new_patients.csv")],
-        "fedvi inspect": ["-m", "fedvi", "inspect", "model"],
-    }
-    infer = ["schema", "infer", str(examples / "patients.csv"), "--target", "readmitted", "--ignore", "hospital"]
+    commands = {f"fedvi {words.split()[0]}": ["-m", "fedvi", *words.split()] for words in COMMANDS}
     with tempfile.TemporaryDirectory() as folder:
-        _run([sys.executable, "-m", "fedvi", *infer, "--out", "schema.toml"], folder)
+        for table in examples.glob("*patients.csv"):
+            shutil.copy(table, folder)
+        output(["-m", "fedvi", *INFER.split()], folder)
         return [
-            min((_cost(name, arguments, folder) for _ in range(times)), key=lambda cost: cost.seconds)
-            for name, arguments in commands.items()
+            min((_cost(name, words, folder) for _ in range(times)), key=lambda cost: cost.seconds)
+            for name, words in {"python -c pass": ["-c", "pass"], **commands}.items()
         ]
 
 
 def _cost(name: str, arguments: list[str], folder: str) -> Cost:
     before, began = os.times(), perf_counter()
-    _run([sys.executable, *arguments], folder)
-    after, ended = os.times(), perf_counter()
+    output(arguments, folder, cache=True)
+    seconds, after = perf_counter() - began, os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
-    return Cost(name, round(ended - began, 3), round(used, 3))
+    return Cost(name, round(seconds, 3), round(used, 3))
 
 
-def _run(command: list[str], folder: str) -> None:
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if ran.returncode != 0:
-        raise FedviError(f"{' '.join(command)} ended with code {ran.returncode}: {ran.stderr.strip()[-500:]}")
+def in_new_process(module: str, **order: object) -> Any:
+    """Return what `python -m module` measures and prints as JSON. order: what it is to measure."""
+    return json.loads(output(["-m", module, json.dumps(order)]))
 
 
-def _seconds(arguments: list[str]) -> float:
-    began = perf_counter()
-    output(arguments)
-    return perf_counter() - began
-
-
-def output(arguments: list[str]) -> str:
-    """Run this Python with arguments and return what it prints; nothing that was compiled before is found again."""
-    environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
-    ran = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
+def output(arguments: list[str], folder: str | None = None, *, cache: bool = False) -> str:
+    """Run this Python with arguments, in a folder, and return what it prints. cache: compiled code is found again."""
+    environment = os.environ | ({} if cache else {"JAX_ENABLE_COMPILATION_CACHE": "false"})
+    ran = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, env=environment)
     if ran.returncode != 0:
         raise FedviError(f"A process of the bench ended with code {ran.returncode}: {ran.stderr.strip()[-500:]}")
     return ran.stdout

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv
 
-from benchmarks.cold_start import output
+from benchmarks.cold_start import in_new_process
 from benchmarks.machine import peak_memory_mb
 from fedvi.console import markdown
 from fedvi.tables import BinaryTarget, Category, Number, Schema
@@ -43,7 +42,7 @@ SCHEMA = Schema(
     ),
     BinaryTarget("died", OUTCOMES),
 )
-CONTENDERS: dict[str, Callable[[Path], int]] = {
+CONTENDERS: dict[str, Callable[[str], int]] = {
     "pandas": lambda path: len(pd.read_csv(path)),
     "fedvi": lambda path: sum(len(chunk.x) for chunk in encode_chunks(SCHEMA, path)),
 }
@@ -53,7 +52,7 @@ Found = dict[str, dict[str, Any]]
 """What was measured, by contender."""
 
 
-def make(path: Path, rows: int) -> None:
+def make(path: str, rows: int) -> None:
     """Write a CSV of so many rows."""
     rng = np.random.default_rng(0)
     with open(path, "wb") as file:
@@ -81,16 +80,14 @@ def measure_tables(sizes: Sequence[int], rounds: int) -> dict[int, Found]:
     results = {}
     for rows in sizes:
         with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "table.csv"
+            path = f"{directory}/table.csv"
             make(path, rows)
-            turns = [{name: _in_new_process(name, path) for name in CONTENDERS} for _ in range(rounds)]
+            turns = [
+                {name: in_new_process("benchmarks.csv_tables", contender=name, path=path) for name in CONTENDERS}
+                for _ in range(rounds)
+            ]
         results[rows] = {name: _best([turn[name] for turn in turns]) for name in CONTENDERS}
     return results
-
-
-def _in_new_process(contender: str, path: Path) -> dict[str, Any]:
-    measured: dict[str, Any] = json.loads(output(["-m", "benchmarks.csv_tables", contender, str(path)]))
-    return measured
 
 
 def _best(found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -98,7 +95,7 @@ def _best(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {**fastest, "peak_bytes": max(one["peak_bytes"] for one in found)}
 
 
-def measure_here(contender: str, path: Path) -> dict[str, Any]:
+def measure_here(contender: str, path: str) -> dict[str, Any]:
     """Measure one contender in this process, which has loaded the modules of both."""
     start, used = time.perf_counter(), time.process_time()
     rows = CONTENDERS[contender](path)
@@ -120,4 +117,4 @@ def as_markdown(results: dict[int, Found]) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure_here(sys.argv[1], Path(sys.argv[2]))))
+    print(json.dumps(measure_here(**json.loads(sys.argv[1]))))

@@ -28,8 +28,8 @@ from time import process_time
 from timeit import Timer
 from typing import Any
 
-from benchmarks.cold_start import output
-from benchmarks.machine import peak_memory_mb
+from benchmarks.cold_start import in_new_process
+from benchmarks.machine import available_bytes, peak_memory_mb
 from benchmarks.problem import BATCH, FEATURES, ROWS, STEPS, bare_products, make_table, one_site, updates
 from benchmarks.timing import take_turns
 from fedvi.inference.algorithms import PVI
@@ -68,13 +68,11 @@ def measure_growth(seed: int, *, quick: bool, show: Callable[[str], object]) -> 
 
     quick: only the two smallest sizes of every axis, to see that all works.
     """
-    import psutil
 
-    def point(axis: str, size: int, features: int = FEW_FEATURES) -> dict[str, Any]:
+    def point(axis: str, size: int, features: int = FEW_FEATURES) -> Any:
         show(f"Growth: {size:,} {axis} ...")
-        order = {"axis": axis, "size": size, "seed": seed, "rounds": 2 if quick else ROUNDS, "features": features}
-        measured: dict[str, Any] = json.loads(output(["-m", "benchmarks.growth", json.dumps(order)]))
-        return measured
+        settings = {"seed": seed, "rounds": 2 if quick else ROUNDS, "features": features}
+        return in_new_process("benchmarks.growth", axis=axis, size=size, **settings)
 
     curves = {axis: [point(axis, size) for size in sizes[: 2 if quick else None]] for axis, sizes in AXES.items()}
     axes = {axis: {"points": points, "exponents": exponents(points)} for axis, points in curves.items()}
@@ -82,7 +80,7 @@ def measure_growth(seed: int, *, quick: bool, show: Callable[[str], object]) -> 
     if not quick:
         result["keys"]["features_1e5_over_blas"] = curves["features"][-1]["over_blas"]
         needed = COPIES * 4 * WIDE_ROWS * (WIDE_FEATURES + 1)
-        if psutil.virtual_memory().available < needed:
+        if available_bytes() < needed:
             reason = f"{WIDE_ROWS:,} rows of {WIDE_FEATURES} features: needs {needed / 1e9:.0f} GB of memory."
             result["left_out"].append(reason)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import math
 import os
 import platform
 import re
@@ -75,6 +76,12 @@ def peak_memory_mb() -> float:
     if mark := _kernel("self/status", "VmHWM"):
         return int(mark.split()[0]) * 1024 / 1e6
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+def available_bytes() -> float:
+    """Return how much memory can still be taken; infinite where the system does not say."""
+    mark = _kernel("meminfo", "MemAvailable")
+    return int(mark.split()[0]) * 1024 if mark else math.inf
 
 
 def _kernel(file: str, key: str) -> str:

@@ -258,7 +258,7 @@ def test_commands_of_all_parties_are_found_and_what_they_leave_is_ended(tmp_path
             for command in commands:
                 command.kill()
         for party in federation.parties.values():
-            party.wait()
+            party.wait(60)
         assert federation.commands(True) == federation.commands(False) == []
         federation._end_leftovers()
         assert left.wait(10) == -signal.SIGKILL

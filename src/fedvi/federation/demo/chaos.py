@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import psutil
+from fedvi.federation.demo.local import LocalFederation
 
-    from fedvi.federation.demo.local import LocalFederation
+if TYPE_CHECKING:
+    import subprocess
+
+    import psutil
 
 COMMAND, PARENT, JOB = -1, 0, 2
 """Generations of a party's processes: the command that people run, and below it the engine's."""
@@ -52,16 +55,15 @@ class Chaos:
                     return kind
         return ""
 
-    def _processes(self, coordinator: bool, generation: int) -> list[psutil.Process]:
+    def _processes(self, coordinator: bool, generation: int) -> Sequence[psutil.Process | subprocess.Popen[bytes]]:
         from fedvi.federation.transports.flare.names import SERVER_FOLDER
         from fedvi.federation.transports.flare.processes import find
 
         if generation == COMMAND:
-            victims = self._federation.commands(coordinator)
-        else:
-            victims = [
-                found.process
-                for found in find(self._federation.folder)
-                if (found.folder.name == SERVER_FOLDER) == coordinator and found.generation == generation
-            ]
+            return self._federation.commands(coordinator)
+        victims = [
+            found.process
+            for found in find(self._federation.folder)
+            if (found.folder.name == SERVER_FOLDER) == coordinator and found.generation == generation
+        ]
         return sorted(victims, key=lambda process: process.pid)

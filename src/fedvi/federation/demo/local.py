@@ -9,20 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from fedvi.errors import FedviError
 from fedvi.federation.coordinator_file import FILE, CoordinatorFile
 from fedvi.federation.demo.checking import Check, Files, check
 from fedvi.federation.description import Description
 from fedvi.federation.invitation import make_federation
 from fedvi.federation.settings import FOLDER, STATE
 
-if TYPE_CHECKING:
-    import psutil
-
 COORDINATOR = "coordinator"
+LOOK = 0.5
+"""Seconds between two looks at a federation that runs."""
 
 
 class LocalFederation:
@@ -66,25 +66,37 @@ class LocalFederation:
             yield
         finally:
             for party in self.parties.values():
-                party.interrupt()
+                party.send(signal.SIGTERM)
             for party in self.parties.values():
                 party.end()
             self._end_leftovers()
+
+    def until_over(self, store: CoordinatorFile, seconds: float) -> Iterator[float]:
+        """Yield the time again and again until the federation is over and all have seen it; restart who has died.
+
+        seconds: after which it is given up.
+        """
+        deadline = time.monotonic() + seconds
+        while not store.over:
+            now = time.monotonic()
+            if now > deadline:
+                logs = self.folder / "*.log"
+                raise FedviError(f"The federation did not end within {seconds:g} s. What its parties said: {logs}")
+            self.ensure()
+            yield now
+            time.sleep(LOOK)
+        for party in self.parties.values():
+            party.wait(60)
 
     def ensure(self) -> None:
         """Start parties that have died."""
         for party in self.parties.values():
             party.ensure()
 
-    def commands(self, coordinator: bool) -> list[psutil.Process]:
+    def commands(self, coordinator: bool) -> list[subprocess.Popen[bytes]]:
         """Return the commands that run: the coordinator's, or the sites'."""
-        running = ((name, party.process()) for name, party in self.parties.items())
-        return [process for name, process in running if process and (name == COORDINATOR) == coordinator]
-
-    def wait(self) -> None:
-        """Wait until all parties have seen that it is over."""
-        for party in self.parties.values():
-            party.wait()
+        wanted = (party for name, party in self.parties.items() if (name == COORDINATOR) == coordinator)
+        return [party.process for party in wanted if party.process is not None and party.process.poll() is None]
 
     def check(self, store: CoordinatorFile) -> Check:
         """Compare the coordinator's file with the sites' files and ledgers."""
@@ -112,52 +124,37 @@ class Party:
 
     def __init__(self, arguments: list[str], environment: dict[str, str], log: Path):
         self._command, self._environment, self._log = [sys.executable, "-m", "fedvi", *arguments], environment, log
-        self._process: subprocess.Popen[bytes] | None = None
-        self.starts = 0
+        self.process: subprocess.Popen[bytes] | None = None
 
     def ensure(self) -> None:
         """Start it, unless it runs or has ended well."""
-        if self._process is not None and self._process.poll() in (None, 0):
-            return
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.starts += 1
+        if self.process is None or self.process.poll() not in (None, 0):
+            with self._log.open("ab") as output:
+                self.process = subprocess.Popen(
+                    self._command,
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
 
-    def process(self) -> psutil.Process | None:
-        """Return its process, if it runs."""
-        import psutil
-
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if self._process is not None and self._process.poll() is None:
-                return psutil.Process(self._process.pid)
-        return None
-
-    def wait(self, seconds: float = 60) -> None:
+    def wait(self, seconds: float) -> None:
         """Wait until it has ended, but not for ever."""
-        if self._process is not None:
-            try:
-                self._process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                return
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
 
-    def interrupt(self) -> None:
-        """Ask it to stop, as Ctrl-C does."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it runs."""
+        if self.process is not None:
+            self.process.send_signal(number)
 
     def end(self) -> None:
         """Wait for it, and kill it if it does not stop."""
         self.wait(20)
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        self.send(signal.SIGKILL)
+        self.wait(20)
 
 
 def free_port() -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedvi.errors import FedviError
-from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.demo.chaos import Chaos
 from fedvi.federation.demo.checking import Check
 from fedvi.federation.demo.local import LocalFederation
@@ -19,7 +18,6 @@ from fedvi.federation.page.server import LivePage
 from fedvi.federation.status import Scores, status_of
 from fedvi.fitting.from_federation import fitted_of
 
-LOOK = 0.5
 BETWEEN_KILLS = (3.0, 10.0)
 """Seconds from one kill to the next, at least and at most."""
 
@@ -57,12 +55,21 @@ def demonstrate(
     say("Writing the tables of four sites, and making certificates and kits ...")
     federation = LocalFederation(folder, adult_description(folder, epsilon, updates, seed), epsilon)
     say("Starting the coordinator and four sites, each in processes of its own ...")
-    killer = Chaos(federation, seed)
+    killer, rng = Chaos(federation, seed), random.Random(seed)
     with federation.running(), federation.store() as store:
         scores = Scores(store, federation.folder / TEST)
         with LivePage(lambda: status_of(store, scores)) as live:
             say(f"Live page: {live.address}")
-            _watch(federation, store, killer, chaos, random.Random(seed), lambda: show(status_of(store, scores)), say)
+            strike = end_of_chaos = math.inf
+            for now in federation.until_over(store, chaos + LIMIT):
+                show(status_of(store, scores))
+                if strike == math.inf and store.version:
+                    end_of_chaos, strike = now + chaos, now + rng.uniform(*BETWEEN_KILLS)
+                if strike <= now < end_of_chaos:
+                    if hit := killer.strike():
+                        say(f"Killed: {hit}")
+                    strike += rng.uniform(*BETWEEN_KILLS)
+            show(status_of(store, scores))
     with federation.store() as store:
         measured = fitted_of(store).evaluate(federation.folder / TEST)
         return DemoReport(
@@ -73,33 +80,3 @@ def demonstrate(
             seconds=time.monotonic() - started,
             sites=status_of(store)["sites"],
         )
-
-
-def _watch(
-    federation: LocalFederation,
-    store: CoordinatorFile,
-    killer: Chaos,
-    chaos: float,
-    rng: random.Random,
-    show: Callable[[], None],
-    say: Callable[[str], None],
-) -> None:
-    deadline = time.monotonic() + chaos + LIMIT
-    end_of_chaos = strike = float("inf")
-    while not store.over:
-        now = time.monotonic()
-        if now > deadline:
-            raise FedviError(
-                f"The federation did not come to its end. What its parties said: {federation.folder}/*.log"
-            )
-        federation.ensure()
-        show()
-        if strike == float("inf") and store.version:
-            end_of_chaos, strike = now + chaos, now + rng.uniform(*BETWEEN_KILLS)
-        if strike <= now < end_of_chaos:
-            if hit := killer.strike():
-                say(f"Killed: {hit}")
-            strike += rng.uniform(*BETWEEN_KILLS)
-        time.sleep(LOOK)
-    show()
-    federation.wait()

@@ -22,11 +22,10 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 @dataclass(frozen=True)
 class Access:
-    """token: asked for, unless None. names: that the Host header may have; None for any. cookie: its name."""
+    """token: asked for, unless None. names: that the Host header may have; None for any."""
 
     token: str | None
     names: frozenset[str] | None
-    cookie: str
 
     def __post_init__(self) -> None:
         if self.token is not None and not re.fullmatch(r"[A-Za-z0-9_.~-]{16,256}", self.token):
@@ -38,9 +37,9 @@ class Access:
     def names_us(self, hosts: list[str]) -> bool:
         """Return whether the Host headers of a request are one, with a name that we go by.
 
-        >>> Access(None, LOOPBACK_NAMES, "").names_us(["localhost:8080"])
+        >>> Access(None, LOOPBACK_NAMES).names_us(["localhost:8080"])
         True
-        >>> Access(None, LOOPBACK_NAMES, "").names_us(["evil.example"])
+        >>> Access(None, LOOPBACK_NAMES).names_us(["evil.example"])
         False
         """
         if self.names is None:
@@ -56,15 +55,15 @@ class Access:
             return False
         return len(given) == 1 and self._is_token(given[0])
 
-    def by_headers(self, headers: Message) -> bool:
-        """Return whether a request's headers have the token, or none is asked for."""
+    def by_headers(self, headers: Message, cookie: str) -> bool:
+        """Return whether a request's headers have the token, in the cookie of that name too, or none is asked for."""
         if self.token is None:
             return True
         kind, _, given = (headers.get("Authorization") or "").partition(" ")
         if kind.lower() == "bearer":
             return self._is_token(given.strip())
         cookies = (one.strip().partition("=") for one in (headers.get("Cookie") or "").split(";"))
-        return any(name == self.cookie and self._is_token(value) for name, _, value in cookies)
+        return any(name == cookie and self._is_token(value) for name, _, value in cookies)
 
     def _is_token(self, given: str) -> bool:
         """Compare in a time that does not say how much of it was right."""

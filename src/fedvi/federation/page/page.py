@@ -5,6 +5,8 @@ What the page shows it asks of its own server, again and again; none of it is in
 
 from __future__ import annotations
 
+from functools import cache
+
 from fedvi.web.assets import asset, embedded, filled, source
 from fedvi.web.style import DASHES, KNOWN, SPARE
 
@@ -18,6 +20,7 @@ SCRIPTS = (
 INK = "#000000"
 
 
+@cache
 def live_page() -> tuple[str, str]:
     """Return the page and its Content-Security-Policy."""
     css = asset("web/base.css") + asset("federation/page/page.css")

@@ -14,7 +14,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -41,49 +40,30 @@ class LivePage:
     host, port: where to listen; port 0 takes any that is free.
     token: asked for if given. An address that others reach must have one: it is made if not given. What it opens
     travels unencrypted: beyond a network that you trust, leave the page on loopback and use a tunnel (ssh -L).
+    address: the link to open, with the token if one is asked for.
     """
 
     def __init__(
         self, status: Callable[[], dict[str, Any]], host: str = "127.0.0.1", port: int = 0, token: str | None = None
     ):
-        self._snapshot = Snapshot(status)
-        self._host = host
         family, place = _resolved(host, port)
         ip = ipaddress.ip_address(place[0])
         if token is None and not ip.is_loopback:
             token = secrets.token_urlsafe(32)
-        self._server = _Server(family, place, self._snapshot)
         name = f"[{ip}]" if ip.version == 6 else str(ip)
-        names = LOOPBACK_NAMES | {name} if ip.is_loopback else None
-        try:
-            self._server.access = Access(token, names, f"fedvi-live-{self._server.port}")
-        except InputError:
-            self._server.server_close()
-            raise
-        shown = socket.gethostname() if ip.is_unspecified else name
-        self._origin = f"http://{shown}:{self._server.port}/"
-        self._thread: threading.Thread | None = None
-
-    @property
-    def address(self) -> str:
-        """The link to open, with the token if one is asked for."""
-        token = self._server.access.token
-        return self._origin if token is None else f"{self._origin}?token={token}"
+        access = Access(token, LOOPBACK_NAMES | {name} if ip.is_loopback else None)
+        self._server = _Server(family, place, Snapshot(status), access)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="live page", daemon=True)
+        origin = f"http://{socket.gethostname() if ip.is_unspecified else name}:{self._server.port}/"
+        self.address = origin if token is None else f"{origin}?token={token}"
 
     def __enter__(self) -> LivePage:
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="live page", daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Answer no more."""
-        if self._thread is not None:
-            self._server.shutdown()
-            self._thread.join()
-            self._thread = None
+        self._server.shutdown()
+        self._thread.join()
         self._server.server_close()
 
 
@@ -99,11 +79,9 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ..
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
-    access: Access
 
-    def __init__(self, family: socket.AddressFamily, place: tuple[Any, ...], snapshot: Snapshot):
-        self.address_family = family
-        self.snapshot = snapshot
+    def __init__(self, family: socket.AddressFamily, place: tuple[Any, ...], snapshot: Snapshot, access: Access):
+        self.address_family, self.snapshot, self.access = family, snapshot, access
         self._open: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         try:
@@ -113,10 +91,10 @@ class _Server(ThreadingHTTPServer):
                 f"Expected an address to listen at, got {place[0]} port {place[1]}: {error}. Port 0 takes any."
             ) from None
 
-    @cached_property
-    def page(self) -> tuple[bytes, str]:
-        text, policy = live_page()
-        return text.encode(), policy
+    @property
+    def cookie(self) -> str:
+        """The cookie that holds the token: a name of its own for every page of this machine."""
+        return f"fedvi-live-{self.port}"
 
     def server_bind(self) -> None:
         """Bind without asking a name server for our own name, which can take long."""
@@ -173,12 +151,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(HTTPStatus.MISDIRECTED_REQUEST, "This page goes by localhost, 127.0.0.1 and [::1] only.")
         elif access.token is not None and access.by_link(query):
             self._open_door()
-        elif not access.by_headers(self.headers):
+        elif not access.by_headers(self.headers, self.server.cookie):
             text = "This page asks for its token: open the whole link that the coordinator gave."
             self._say(HTTPStatus.UNAUTHORIZED, text, {"WWW-Authenticate": "Bearer"})
         elif path == "/":
-            body, policy = self.server.page
-            self._send(HTTPStatus.OK, HTML, body, {"Content-Security-Policy": policy})
+            page, policy = live_page()
+            self._send(HTTPStatus.OK, HTML, page.encode(), {"Content-Security-Policy": policy})
         elif path == "/status.json":
             code, body = self.server.snapshot()
             self._send(code, JSON, body)
@@ -191,8 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         By a page of our own that goes on, not by status 303: a link that is followed from another site (a mail, a
         chat) would arrive there without the cookie, which is for requests of our own pages only.
         """
-        access = self.server.access
-        cookie = f"{access.cookie}={access.token}; HttpOnly; SameSite=Strict; Path=/"
+        cookie = f"{self.server.cookie}={self.server.access.token}; HttpOnly; SameSite=Strict; Path=/"
         self._say(HTTPStatus.OK, "Opening the page.", {"Set-Cookie": cookie, "Refresh": "0; url=./"})
 
     def _say(self, code: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> None:

@@ -43,6 +43,6 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "nvflare":
+        if (error.name or "").split(".")[0] not in ("cryptography", "nvflare", "psutil"):
             raise
         raise InputError("NVIDIA FLARE is not installed. Install it with: pip install 'fedvi[flare]'") from None

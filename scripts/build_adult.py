@@ -17,8 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedvi.datasets.adult import COLUMNS, FILE, NUMBERS, SHA256, TARGET
+from fedvi.datasets.adult import FILE, SHA256, TARGET
 
+COLUMNS = (
+    *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship"),
+    *("race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country"),
+)
+NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 ORIGINALS = {
     "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
     "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",

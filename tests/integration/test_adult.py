@@ -15,6 +15,7 @@ import pytest
 from fedvi.datasets import adult, load_adult, paper_split, validation_split
 from fedvi.datasets.adult import Split
 from fedvi.errors import InputError
+from scripts.build_adult import COLUMNS, NUMBERS
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "src" / "fedvi" / "datasets" / "adult.npz"
@@ -109,7 +110,7 @@ def test_first_row_of_each_published_file_is_as_printed_there() -> None:
 
 def test_counts_are_those_of_the_data_set() -> None:
     columns, target = load_adult().columns, load_adult().target
-    assert tuple(columns) == adult.COLUMNS
+    assert tuple(columns) == COLUMNS
     assert {column.shape for column in columns.values()} == {(48_842,)} == {target.shape}
     assert [int(np.sum(target == label)) for label in (-1, 1)] == [37_155, 11_687]
     assert [int(np.sum(columns[name] == "?")) for name in ("workclass", "occupation", "native-country")] == [
@@ -125,8 +126,8 @@ def test_features_are_standardised_numbers_and_one_of_each_category() -> None:
     x = np.concatenate([split.train[0], split.test[0]]).astype(float)
     assert x.shape == (48_842, 108)
     assert len(split.features) == len(set(split.features)) == 108
-    numbers = [split.features.index(name) for name in adult.NUMBERS]
-    assert [adult.COLUMNS.index(name) for name in adult.NUMBERS] == [0, 2, 4, 10, 11, 12]
+    numbers = [split.features.index(name) for name in NUMBERS]
+    assert [COLUMNS.index(name) for name in NUMBERS] == [0, 2, 4, 10, 11, 12]
     np.testing.assert_allclose(x[:, numbers].mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(x[:, numbers].std(axis=0), 1, atol=1e-6)
     others = np.delete(x, numbers, axis=1)

@@ -34,23 +34,6 @@ from fedvi.inference.rows import CheckedTable
 FILE = "adult.npz"
 SHA256 = "2e04dc2c54925249fed2d87d42b2680a283184a1ac6ce85b95185c7b935678cd"
 ROWS = 48_842
-COLUMNS = (
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-)
-NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 TARGET = "income"
 
 
@@ -128,18 +111,17 @@ def _encoded() -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...]]:
     order = np.random.RandomState(0).permutation(ROWS)  # NumPy's legacy generator, as the paper
     blocks: list[np.ndarray] = []
     features: list[str] = []
-    table = _read()
-    for name in COLUMNS:
-        values, codes = table[name]
-        if name in NUMBERS:
+    for name, (values, codes) in _read().items():
+        if name == TARGET:
+            y = (2 * codes[order] - 1).astype(np.float32)
+        elif values.dtype.kind == "U":
+            blocks.append(np.eye(len(values), dtype=np.float32)[codes[order]])
+            features.extend(f"{name}={value}" for value in values)
+        else:
             column = values[codes[order]].astype(float)
             blocks.append(((column - column.mean()) / column.std())[:, None])
             features.append(name)
-        else:
-            blocks.append(np.eye(len(values), dtype=np.float32)[codes[order]])
-            features.extend(f"{name}={value}" for value in values)
     x = np.concatenate(blocks, axis=1, dtype=np.float32, casting="same_kind")
-    y = (2 * table[TARGET][1][order] - 1).astype(np.float32)
     return _frozen(x), _frozen(y), _frozen(order), tuple(features)
 
 
@@ -151,12 +133,12 @@ def _read() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     if found != SHA256:
         raise InputError(f"Expected {source} with sha256 {SHA256}, got {found}: damaged or missing. Reinstall fedvi.")
     with np.load(io.BytesIO(source.read_bytes()), allow_pickle=False) as arrays:
-        return {name: _decode(arrays[f"{name}.values"], arrays[f"{name}.planes"]) for name in (*COLUMNS, TARGET)}
+        names = [name.removesuffix(".values") for name in arrays.files if name.endswith(".values")]
+        return {name: _decode(arrays[f"{name}.values"], arrays[f"{name}.planes"]) for name in names}
 
 
 def _decode(values: np.ndarray, planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    bits = np.unpackbits(planes, axis=1, count=ROWS)
-    codes = (1 << np.arange(len(planes))) @ bits
+    codes = (1 << np.arange(len(planes))) @ np.unpackbits(planes, axis=1, count=ROWS)
     return (values if values.dtype.kind == "U" else values.astype(np.int64)), codes
 
 

@@ -1,25 +1,11 @@
-from fedvi.inference.algorithms import (
-    PVI as PVI,
-)
-from fedvi.inference.algorithms import (
-    Algorithm as Algorithm,
-)
-from fedvi.inference.algorithms import (
-    CentralisedVI as CentralisedVI,
-)
-from fedvi.inference.algorithms import (
-    Committee as Committee,
-)
-from fedvi.inference.algorithms import (
-    GlobalVI as GlobalVI,
-)
+from fedvi.inference.algorithms import PVI as PVI
+from fedvi.inference.algorithms import Algorithm as Algorithm
+from fedvi.inference.algorithms import CentralisedVI as CentralisedVI
+from fedvi.inference.algorithms import Committee as Committee
+from fedvi.inference.algorithms import GlobalVI as GlobalVI
 from fedvi.inference.exact import Exact as Exact
-from fedvi.inference.gradient_steps import (
-    GradientSteps as GradientSteps,
-)
-from fedvi.inference.gradient_steps import (
-    adagrad as adagrad,
-)
+from fedvi.inference.gradient_steps import GradientSteps as GradientSteps
+from fedvi.inference.gradient_steps import adagrad as adagrad
 from fedvi.inference.local_problem import Draws as Draws
 from fedvi.inference.local_problem import Problem as Problem
 from fedvi.inference.local_problem import Public as Public

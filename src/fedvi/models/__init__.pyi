@@ -7,15 +7,7 @@ from fedvi.models.expectations import MonteCarlo as MonteCarlo
 from fedvi.models.linear import LinearRegression as LinearRegression
 from fedvi.models.linear_predictor import LinearPredictorModel as LinearPredictorModel
 from fedvi.models.logistic import LogisticRegression as LogisticRegression
-from fedvi.models.predictive import (
-    Bernoulli as Bernoulli,
-)
-from fedvi.models.predictive import (
-    Categorical as Categorical,
-)
-from fedvi.models.predictive import (
-    Normal as Normal,
-)
-from fedvi.models.predictive import (
-    Predictive as Predictive,
-)
+from fedvi.models.predictive import Bernoulli as Bernoulli
+from fedvi.models.predictive import Categorical as Categorical
+from fedvi.models.predictive import Normal as Normal
+from fedvi.models.predictive import Predictive as Predictive

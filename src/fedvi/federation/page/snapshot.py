@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
@@ -10,6 +9,8 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
+
+import msgspec
 
 EVERY = 0.5
 """Seconds that an answer is given again."""
@@ -50,17 +51,6 @@ class Snapshot:
             return HTTPStatus.SERVICE_UNAVAILABLE, _json({"error": type(error).__name__})
 
 
-def _json(value: Any) -> bytes:
-    try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-    except ValueError:
-        return json.dumps(_finite(value), allow_nan=False, separators=(",", ":")).encode()
-
-
-def _finite(value: Any) -> Any:
-    """Return plain values with None for what JSON has no number for."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _json(value: dict[str, Any]) -> bytes:
+    """Return JSON; numbers that are not finite become null."""
+    return msgspec.json.encode(value, enc_hook=float)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import random
 import resource
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -21,16 +18,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import crashing_federation
+from coordinators import DESCRIPTION, content
 from fedvi.errors import InputError
 from fedvi.federation import wire
 from fedvi.federation.coordinator import REFUSALS, Coordinator
 from fedvi.federation.description import StoppingRule
 from fedvi.inference import Release, Server
 from small_federation import answer, description, factor, message, open_coordinator, poll
-from victims import Victims
 
-DESCRIPTION = description(("north", "south", "east"), updates=600)
 HUGE = bytes(100_000_000)
 
 
@@ -38,20 +33,6 @@ HUGE = bytes(100_000_000)
 def coordinator(tmp_path: Path) -> Any:
     with open_coordinator(tmp_path, DESCRIPTION) as opened:
         yield opened
-
-
-def content(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return all that the file says, apart from its accounts of refusals."""
-    with sqlite3.connect(path) as connection:
-        connection.row_factory = sqlite3.Row
-        tables = {
-            name: [dict(row) for row in connection.execute(f"SELECT * FROM {name} ORDER BY rowid")]
-            for name in ("federation", "sites", "applied")
-        }
-    connection.close()
-    for row in tables["sites"]:
-        del row["refused"]
-    return tables
 
 
 def posterior_of(factors: list[dict[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -144,6 +125,8 @@ HOSTILE = [
     "poll with other number",
     "poll with arrays",
 ]
+
+
 steps = st.tuples(
     st.sampled_from(DESCRIPTION.sites),
     st.sampled_from(["next", "next", "next", "repeat", "poll", "reopen", "unknown site", *HOSTILE]),
@@ -524,63 +507,6 @@ def test_threads_that_handle_messages_of_different_sites_lose_nothing(coordinato
     mean, precision = posterior_of([factor(100 * n + 30) for n in range(3)])
     np.testing.assert_allclose(coordinator.posterior.natural_mean, mean, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(coordinator.posterior.precision, precision, rtol=1e-4, atol=1e-3)
-
-
-def test_processes_that_handle_messages_of_different_sites_lose_nothing(tmp_path: Path) -> None:
-    chosen, count = crashing_federation.ENDLESS, 60
-    path = tmp_path / "coordinator.db"
-    with open_coordinator(tmp_path, chosen) as coordinator:
-        processes = [
-            subprocess.Popen([sys.executable, crashing_federation.__file__, "serve", str(path), name, str(count)])
-            for name in chosen.sites
-        ]
-        assert [process.wait(180) for process in processes] == [0, 0, 0]
-        assert coordinator.version == count * len(chosen.sites)
-        assert coordinator.verify() < 1e-6
-        assert [row.updates for row in coordinator.sites()] == [count] * 3
-        assert coordinator.refusals() == []
-
-
-def test_a_coordinator_killed_at_any_instant_has_applied_all_that_it_acknowledged_once(tmp_path: Path) -> None:
-    chosen, path, rng = crashing_federation.ENDLESS, tmp_path / "coordinator.db", random.Random(0)
-    open_coordinator(tmp_path, chosen).close()
-    acknowledged = dict.fromkeys(chosen.sites, 0)
-    victims = Victims(tmp_path / "cache", crashing_federation.__file__, "coordinator")
-    kills = 25
-    try:
-        for _ in range(kills):
-            arguments = f"{path} {' '.join(map(str, acknowledged.values()))}"
-            said, end = victims.run(arguments, rng.randrange(5), rng.expovariate(1 / 0.01))
-            assert end == "killed"
-            for name, number in map(str.split, said):
-                acknowledged[name] = int(number)
-            with Coordinator.open(path) as coordinator:
-                assert coordinator.verify() < 1e-6
-                for row in coordinator.sites():
-                    assert acknowledged[row.name] <= row.sequence <= acknowledged[row.name] + 1
-            applied = content(path)["applied"]
-            digests = {(row["site"], row["sequence"]): row["digest"] for row in applied}
-            assert len(digests) == len(applied)
-            for (name, number), digest in digests.items():
-                assert digest == hashlib.sha256(crashing_federation.release(name, number)).hexdigest()
-    finally:
-        victims.stop()
-    print(f"{kills} kills, {len(applied)} releases applied, {sum(acknowledged.values())} acknowledged")
-    assert sum(acknowledged.values()) > kills
-
-
-@pytest.mark.parametrize("instant", ["put_in_place", "Database.execute"])
-def test_a_coordinator_killed_while_it_is_made_leaves_nothing_in_its_place(instant: str, tmp_path: Path) -> None:
-    code = (
-        "import os; from pathlib import Path; from fedvi import sqlite\n"
-        "from small_federation import open_coordinator, description\n"
-        f"sqlite.{instant} = lambda *_: os._exit(9)\n"
-        f"open_coordinator(Path({str(tmp_path)!r}), description())"
-    )
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1] / "support").returncode == 9
-    assert not (tmp_path / "coordinator.db").exists()
-    with open_coordinator(tmp_path, DESCRIPTION) as coordinator:
-        assert answer(coordinator.handle("north", message(DESCRIPTION, 1, factor(1)))).applied == 1
 
 
 def test_what_is_no_file_of_a_coordinator_is_refused(tmp_path: Path) -> None:

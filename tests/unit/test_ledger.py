@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +32,15 @@ from fedvi.errors import (
 from fedvi.inference import GradientSteps, PrivateClient, Public, Server
 from fedvi.inference import private_client as private_module
 from fedvi.privacy import ClientLevel, FullBatchGaussian
-from fedvi.privacy.events import gaussian, poisson_gaussian
+from fedvi.privacy.events import gaussian
 from fedvi.privacy.ledger import ledger as ledgers
 from fedvi.privacy.ledger.ledger import Ledger
 from fedvi.privacy.ledger.overlap import rows_digest
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
 from fedvi.privacy.randomness import System
+from ledgers import BUDGET, DATA, UPDATE
 
-UPDATE = poisson_gaussian(5.0, 0.02, 25, numbers=14)
 SUMMARY = gaussian(20.0, numbers=6)
-BUDGET = Budget(0.5, 1e-4)
-DATA = rows_digest(np.arange(6.0).reshape(3, 2), np.ones(3))
 
 
 @pytest.fixture
@@ -57,9 +53,6 @@ def make(path: Path, updates: int = 3, charges: int = 0, budget: Budget = BUDGET
         ledger.plan(UPDATE, updates)
         for _ in range(charges):
             ledger.charge(UPDATE)
-
-
-# Budget
 
 
 def test_a_ledger_admits_what_the_accountant_admits_and_not_one_more(path: Path) -> None:
@@ -191,41 +184,6 @@ def test_the_order_of_entries_does_not_matter(tmp_path_factory: pytest.TempPathF
         assert ledger.spent.epsilon == BUDGET.spent({UPDATE: 3, SUMMARY: 1})
 
 
-# Locks
-
-
-OTHER_PROCESS = """
-import sys
-from fedvi.errors import LedgerInUse
-from fedvi.privacy import Ledger
-try:
-    Ledger.open(sys.argv[1], sys.argv[2])
-except LedgerInUse as error:
-    print(error)
-    sys.exit(17)
-"""
-
-
-def in_other_process(path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", OTHER_PROCESS, path, DATA], capture_output=True, text=True)
-
-
-def test_two_processes_cannot_open_one_ledger(path: Path) -> None:
-    with Ledger.create(path, BUDGET, DATA) as ledger:
-        ledger.plan(UPDATE, 2)
-        second = in_other_process(path)
-        assert second.returncode == 17, second.stderr
-        assert "is open in another process" in second.stdout
-        with pytest.raises(LedgerInUse):
-            Ledger.open(path, DATA)
-        link = path.with_name("link.db")
-        link.symlink_to(path)
-        with pytest.raises(LedgerInUse):
-            Ledger.open(link, DATA)
-        ledger.charge(UPDATE)  # the first is not disturbed
-    assert in_other_process(path).returncode == 0
-
-
 def test_a_copy_cannot_be_open_beside_the_ledger(path: Path) -> None:
     make(path)
     copy = path.with_name("copy.db")
@@ -242,9 +200,6 @@ def test_a_forked_process_cannot_charge(path: Path, monkeypatch: pytest.MonkeyPa
             ledger.charge(UPDATE)
         monkeypatch.undo()
         assert ledgers.read(path).charged == {}
-
-
-# Damage
 
 
 def test_entries_cannot_be_changed_or_deleted(path: Path) -> None:
@@ -341,20 +296,6 @@ def test_a_ledger_that_cannot_be_made_leaves_nothing_behind(
     Ledger.create(path, BUDGET, DATA).close()
 
 
-def test_two_processes_cannot_make_two_ledgers_of_one_data_set(tmp_path: Path) -> None:
-    """Several at once: one ledger, and a clear error for the others."""
-    code = (
-        "import sys; from fedvi import Budget; from fedvi.errors import OtherData; from fedvi.privacy import Ledger\n"
-        f"try: Ledger.create(sys.argv[1], Budget(0.5, 1e-4), {DATA!r}).close(); print('made')\n"
-        "except OtherData: print('refused')"
-    )
-    racing = [
-        subprocess.Popen([sys.executable, "-c", code, tmp_path / f"{index}.db"], stdout=subprocess.PIPE, text=True)
-        for index in range(3)
-    ]
-    assert sorted(process.communicate()[0].strip() for process in racing) == ["made", "refused", "refused"]
-
-
 def test_a_word_is_recorded_with_what_it_allows_or_not_at_all(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,9 +337,6 @@ def test_a_full_disk_stops_the_charge_and_nothing_is_lost(path: Path) -> None:
                 made += 1
         assert ledger.book.charged == {UPDATE: made}
     assert ledgers.read(path).charged == {UPDATE: made}
-
-
-# Rollback
 
 
 def test_an_older_copy_is_refused(path: Path) -> None:
@@ -465,9 +403,6 @@ def test_a_crash_before_the_witness_saw_is_no_rollback(path: Path, monkeypatch: 
         assert ledger.book.charged == {UPDATE: 3}  # paid, though nothing was drawn: no refunds
 
 
-# Data
-
-
 def test_a_ledger_belongs_to_its_data(path: Path, tmp_path: Path) -> None:
     make(path, charges=1)
     other = rows_digest(np.zeros((3, 2)), np.ones(3))
@@ -521,18 +456,6 @@ def test_a_damaged_witness_is_no_way_to_a_second_budget(path: Path, tmp_path: Pa
         Ledger.open(path, DATA)
 
 
-def test_a_backup_in_the_same_process_does_not_unlock(path: Path, state_directory: Path) -> None:
-    """Closing a file drops all locks of its kind that SQLite holds; ours on a file of its own stays."""
-    with Ledger.create(path, BUDGET, DATA) as ledger:
-        ledger.plan(UPDATE, 3)
-        path.read_bytes()
-        for seen in state_directory.glob("ledgers/*.witness"):
-            seen.read_bytes()
-        second = in_other_process(path)
-        assert second.returncode == 17, second.stderr
-        ledger.charge(UPDATE)
-
-
 def test_a_ledger_stays_in_its_thread(path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -572,12 +495,15 @@ def test_budgets_without_a_guarantee_are_refused(path: Path, budget: Any, messag
     assert not path.exists()
 
 
-# The client that pays
-
-
 DIM = 3
+
+
 PRIOR = Gaussian.standard(DIM)
+
+
 PUBLIC = Public(PRIOR, jnp.asarray(1.0), jnp.asarray(60.0))
+
+
 ALGORITHM = PVI(GradientSteps(5, 0.1, FullBatchGaussian(40.0, 1.0)))
 
 
@@ -696,37 +622,3 @@ def test_a_private_client_refuses_another_budget_and_other_rows(path: Path) -> N
     with pytest.raises(BudgetClosed, match="beside what is planned"):
         client(path, PVI(GradientSteps(5, 0.1, FullBatchGaussian(5.0))))
     client(path).close()  # and each of these let go of the lock
-
-
-DIES = "lambda *_: os._exit(9)"
-INSTANTS = {
-    "witness.Witness.create": DIES,
-    "witness.Witness.belongs_to": DIES,
-    "witness.Witness.expect": DIES,
-    "sqlite.put_in_place": "lambda made, path: put(made, path) if path.suffix == '.witness' else os._exit(9)",
-    "witness.Witness.see": DIES,
-}
-
-
-@pytest.mark.parametrize("instant", INSTANTS)
-def test_a_maker_killed_at_any_instant_leaves_no_ledger_or_one_that_works(
-    instant: str, path: Path, tmp_path: Path
-) -> None:
-    """A real process dies in the middle of making the ledger; the next one makes it, or goes on with it, unasked."""
-    code = (
-        "import os; from fedvi import sqlite; from fedvi.privacy import Budget, Ledger\n"
-        "from fedvi.privacy.ledger import witness\n"
-        f"put = sqlite.put_in_place; {instant} = {INSTANTS[instant]}\n"
-        f"Ledger.create({str(path)!r}, Budget({BUDGET.epsilon}, {BUDGET.delta}), {DATA!r})"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 9
-    assert path.exists() == (instant == "witness.Witness.see")
-    left = {each.name for each in tmp_path.iterdir() if "unfinished" in each.name}
-    assert bool(left) == (instant == "sqlite.put_in_place")
-    opened = Ledger.open(path, DATA) if path.exists() else Ledger.create(path, BUDGET, DATA)
-    with opened as ledger:
-        assert not ledger.book.charged
-        assert not ledger.book.acknowledgements
-    assert {each.name for each in tmp_path.iterdir() if "unfinished" in each.name} == set()
-    with Ledger.open(path, DATA) as ledger:
-        assert len(ledger.book.entries) == 1

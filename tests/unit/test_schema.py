@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from fedvi.cli.main import app
 from fedvi.errors import InputError
 from fedvi.tables import (
     BinaryTarget,
@@ -32,12 +27,23 @@ from fedvi.tables import (
 )
 from fedvi.tables.encode import encode
 from fedvi.tables.words import plain
+from schema_samples import sample
 
 AGE = Number("age", 0, 120, 52, 17)
+
+
 SEX = Category("sex", ("F", "M"))
+
+
 DIED = BinaryTarget("died", ("no", "yes"))
+
+
 DAYS = NumberTarget("days", 0, 60, 7, 4.5)
+
+
 SCHEMA = Schema((AGE, SEX), DIED)
+
+
 TOML = """
 format = 1
 [target]
@@ -56,9 +62,6 @@ name = "sex"
 kind = "category"
 values = ["F", "M"]
 """
-
-
-# What a schema means.
 
 
 def test_features_follow_columns_and_policies() -> None:
@@ -124,10 +127,9 @@ def test_digest_depends_on_every_field_and_on_nothing_else() -> None:
     assert len(digests) == count
 
 
-# How it is written.
-
-
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda text: text == text.strip())
+
+
 FINITE = st.floats(-1e300, 1e300)
 
 
@@ -288,27 +290,6 @@ def test_schemas_without_columns_and_files_that_are_none_are_refused(tmp_path: P
         SCHEMA.save(tmp_path / "no" / "schema.toml")
 
 
-# How it is found.
-
-
-def sample(rows: int = 400) -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    age = rng.integers(18, 96, rows)
-    ward = rng.choice(["A", "B", "C", "D"], rows, p=[0.4, 0.3, 0.2, 0.1])
-    return {
-        "id": [f"patient {row}" for row in range(rows)],
-        "admitted": [f"2024-01-{1 + row % 28:02d}" for row in range(rows)],
-        "age": age,
-        "weight": [None if row % 50 == 0 else 60 + row % 31 + 0.123 for row in range(rows)],
-        "country": ["NL"] * rows,
-        "zero": [0.0] * rows,
-        "empty": [None] * rows,
-        "ward": ward,
-        "days": (0.1 * age + 2.0 * (ward == "A") + rng.normal(0, 0.5, rows)).round(3),
-        "died": np.where(rng.random(rows) < 0.3, "yes", "no"),
-    }
-
-
 def test_columns_are_found_with_bounds_scales_values_and_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = sample()
     found = infer_schema(table, "died", ignore=["days"], max_categories=3)
@@ -449,57 +430,3 @@ def test_rows_without_a_target_are_noted_and_not_used() -> None:
     assert "The target 'days' is missing in 1 rows: leave them out before learning." in found.notes
     assert isinstance(found.schema.target, NumberTarget)
     assert 0.4 < found.schema.target.scale < 0.6
-
-
-# The commands.
-
-
-def schema_command(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["schema", *arguments])
-
-
-def test_commands_make_and_check_a_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    frame = pd.DataFrame(sample())
-    frame.to_csv(tmp_path / "sample.csv", index=False)
-    options = ("infer", "sample.csv", "--target", "died", "--out", "schema.toml", "--ignore", "days")
-    made = schema_command(*options)
-    assert made.exit_code == 0, made.output
-    warning = "Bounds, scales and categories come from sample.csv. Make sure that this table is public or may be shown"
-    assert made.stderr.count(warning) == 1
-    schema = Schema.load(tmp_path / "schema.toml")
-    assert schema.digest in made.stdout
-    assert "fedvi schema check schema.toml TABLE" in made.stdout
-    again = schema_command(*options)
-    assert "Expected a new file, got schema.toml, which exists. Use --force" in str(again.exception)
-    forced = schema_command(*options, "--force", "--json")
-    assert json.loads(forced.stdout)["features"] == list(schema.features)
-
-    frame.loc[3, "age"], frame.loc[4, "ward"] = 130, "Z"
-    frame.to_csv(tmp_path / "clinic.csv", index=False)
-    checked = schema_command("check", "schema.toml", "clinic.csv", "--site-column", "ward", "--json")
-    counts = json.loads(checked.stdout)
-    assert (counts["rows"], counts["digest"]) == (400, schema.digest)
-    assert (counts["clipped"], counts["unknown"]) == ({"age": 1, "weight": 0}, {"ward": 1})
-    assert counts["sites"] == frame["ward"].value_counts().to_dict()
-    assert counts["classes"] == frame["died"].value_counts().to_dict()
-    shown = schema_command("check", "schema.toml", "clinic.csv")
-    assert f"The table fits schema {schema.digest}" in shown.stdout
-
-    frame.loc[7, "died"] = "perhaps"
-    frame.to_csv(tmp_path / "clinic.csv", index=False)
-    command = [
-        sys.executable,
-        "-c",
-        "from fedvi.cli import main; main()",
-        "schema",
-        "check",
-        "schema.toml",
-        "clinic.csv",
-    ]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith(
-        "Error: Expected 'no' or 'yes' in row 8 of column 'died' of clinic.csv, the target"
-    )
-    assert refused.stderr.count("\n") == 1

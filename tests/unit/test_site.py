@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import random
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import crashing_federation
 from fedvi.errors import FileFailed, InputError, LedgerInUse, NotReached, SiteRefused
 from fedvi.families import Gaussian
 from fedvi.federation import wire
@@ -32,11 +28,22 @@ from fedvi.numerics import Bounds, double_precision, on_row_grid, row_lengths, w
 from fedvi.privacy import Budget
 from fedvi.privacy.clipping import clipped_sums, in_units
 from fedvi.privacy.ledger import ledger as ledgers
+from site_exchanges import DESCRIPTION, saved
 from small_federation import description, open_coordinator, open_site, rows_of
-from victims import Victims
 
-DESCRIPTION = description(("north",), 4)
 PRIOR = DESCRIPTION.spec.prior
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with open_site(tmp_path, DESCRIPTION) as opened:
+        yield opened
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
+    with open_coordinator(tmp_path, DESCRIPTION) as opened:
+        yield opened
 
 
 def read(data: bytes | None) -> Request:
@@ -47,14 +54,6 @@ def read(data: bytes | None) -> Request:
 def charges(folder: Path, name: str = "north") -> int:
     """Return what the ledger on disk has paid for, also while the site works."""
     return sum(ledgers.read(folder / f"{name}.ledger").charged.values())
-
-
-def saved(folder: Path, name: str = "north") -> dict[str, Any]:
-    connection = sqlite3.connect(folder / f"{name}.db")
-    connection.row_factory = sqlite3.Row
-    row = dict(connection.execute("SELECT * FROM site").fetchone())
-    connection.close()
-    return row
 
 
 def told(applied: int, q: Any = PRIOR, **changes: Any) -> bytes:
@@ -71,18 +70,6 @@ def want(path: Path, wanted: str) -> None:
 
 def refusal(applied: int, code: str = "improper") -> bytes:
     return told(applied, {}, kind=wire.REFUSED, code=code, reason="because")
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with open_site(tmp_path, DESCRIPTION) as opened:
-        yield opened
-
-
-@pytest.fixture
-def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
-    with open_coordinator(tmp_path, DESCRIPTION) as opened:
-        yield opened
 
 
 def exchange(site: Site, coordinator: Coordinator, times: int = 1, name: str = "north") -> None:
@@ -167,64 +154,6 @@ def test_whatever_gets_lost_on_the_way_each_release_is_paid_once_and_applied_onc
         coordinator.close()
 
 
-def test_a_site_killed_at_any_instant_loses_nothing_and_overspends_nothing(tmp_path: Path) -> None:
-    chosen, rng = crashing_federation.DESCRIPTION, random.Random(1)
-    victims = Victims(tmp_path / "cache", crashing_federation.__file__, "site")
-    digests: dict[int, str] = {}
-    lives = kills = 0
-    try:
-        for lives in range(1, 21):
-            before = saved(tmp_path)["pending"] if lives > 1 else None
-            said, end = victims.run(f"{tmp_path} 0", 1 + rng.randrange(9), rng.expovariate(1 / 0.01))
-            assert end in ("killed", "ended 0")
-            kills += end == "killed"
-            sent = [line.split() for line in said if line.startswith("sent") and wire.POLL not in line]
-            if before is not None:
-                assert (
-                    sent[0][3] == hashlib.sha256(before).hexdigest()
-                )  # what was pending goes first, byte by byte the same
-            for _, _, number, digest in sent:
-                assert digests.setdefault(int(number), digest) == digest
-            row, book = saved(tmp_path), ledgers.read(tmp_path / "north.ledger")
-            paid = sum(book.charged.values())
-            assert len(digests) <= row["releases"] <= paid <= row["releases"] + kills
-            assert all(paid <= book.planned[event] for event, paid in book.charged.items())
-            assert book.spent.epsilon <= crashing_federation.EPSILON
-            with Coordinator.open(tmp_path / "coordinator.db") as coordinator:
-                assert coordinator.verify() < 1e-6
-                applied = coordinator.sites()[0].sequence
-                assert row["releases"] - (row["pending"] is not None) <= applied <= row["releases"]
-            if end == "ended 0":
-                break
-    finally:
-        victims.stop()
-    print(f"{kills} kills, {applied} releases applied, {paid} paid for")
-    assert applied > kills / 2 > 5
-    assert chosen.digest == row["federation"]
-
-
-def test_a_site_killed_while_it_joins_joins_when_it_is_started_again(tmp_path: Path) -> None:
-    """Ledger, witness and file of a site come into being one after another; a kill between them does no harm."""
-    rng, victims = random.Random(2), Victims(tmp_path / "cache", crashing_federation.__file__, "site")
-    kills = 0
-    try:
-        for number, name in enumerate(crashing_federation.DESCRIPTION.sites[:2]):
-            folder = tmp_path / name
-            folder.mkdir()
-            for _ in range(4):
-                said, end = victims.run(f"{folder} {number}", -1, rng.uniform(0, 1.5))
-                assert end == "killed", (said, end)
-                kills += not said
-            said, end = victims.run(f"{folder} {number}", 6, 0.0)
-            assert end == "killed"
-            assert len(said) >= 6
-            assert not ledgers.read(folder / f"{name}.ledger").acknowledgements
-            assert len(list(folder.glob(f"{name}.db"))) == 1
-    finally:
-        victims.stop()
-    print(f"{kills} of 8 killed before they had said a word")
-
-
 def test_a_refused_release_is_rolled_back_and_the_next_one_accepted(
     site: Site, coordinator: Coordinator, tmp_path: Path
 ) -> None:
@@ -271,7 +200,11 @@ def test_what_the_coordinator_cannot_help_does_not_count_as_a_refusal(site: Site
 
 
 NAN = Gaussian(jnp.full(3, jnp.nan), jnp.ones(3))
+
+
 IMPROPER = Gaussian(jnp.zeros(3), jnp.array([1.0, -1.0, 1.0]))
+
+
 WRONG: dict[str, Callable[[int], bytes]] = {
     "fewer releases": lambda made: told(made - 1 if made else 1),
     "more releases": lambda made: told(made + 1),
@@ -344,6 +277,8 @@ arrays = st.one_of(
     ).map(lambda pair: {str(n): np.asarray(part, np.float32) for n, part in enumerate(pair)}),
     st.just({}),
 )
+
+
 lies = st.tuples(
     st.sampled_from([wire.POSTERIOR, wire.POSTERIOR, wire.POSTERIOR, wire.REFUSED]),
     st.sampled_from([0, 0, 0, 0, -1, 1, 1000]),  # beside the truth

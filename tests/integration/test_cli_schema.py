@@ -1,0 +1,70 @@
+"""Commands that make and check a schema."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from fedvi.cli.main import app
+from fedvi.tables import (
+    Schema,
+)
+from schema_samples import sample
+
+
+def schema_command(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["schema", *arguments])
+
+
+def test_commands_make_and_check_a_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame(sample())
+    frame.to_csv(tmp_path / "sample.csv", index=False)
+    options = ("infer", "sample.csv", "--target", "died", "--out", "schema.toml", "--ignore", "days")
+    made = schema_command(*options)
+    assert made.exit_code == 0, made.output
+    warning = "Bounds, scales and categories come from sample.csv. Make sure that this table is public or may be shown"
+    assert made.stderr.count(warning) == 1
+    schema = Schema.load(tmp_path / "schema.toml")
+    assert schema.digest in made.stdout
+    assert "fedvi schema check schema.toml TABLE" in made.stdout
+    again = schema_command(*options)
+    assert "Expected a new file, got schema.toml, which exists. Use --force" in str(again.exception)
+    forced = schema_command(*options, "--force", "--json")
+    assert json.loads(forced.stdout)["features"] == list(schema.features)
+
+    frame.loc[3, "age"], frame.loc[4, "ward"] = 130, "Z"
+    frame.to_csv(tmp_path / "clinic.csv", index=False)
+    checked = schema_command("check", "schema.toml", "clinic.csv", "--site-column", "ward", "--json")
+    counts = json.loads(checked.stdout)
+    assert (counts["rows"], counts["digest"]) == (400, schema.digest)
+    assert (counts["clipped"], counts["unknown"]) == ({"age": 1, "weight": 0}, {"ward": 1})
+    assert counts["sites"] == frame["ward"].value_counts().to_dict()
+    assert counts["classes"] == frame["died"].value_counts().to_dict()
+    shown = schema_command("check", "schema.toml", "clinic.csv")
+    assert f"The table fits schema {schema.digest}" in shown.stdout
+
+    frame.loc[7, "died"] = "perhaps"
+    frame.to_csv(tmp_path / "clinic.csv", index=False)
+    command = [
+        sys.executable,
+        "-c",
+        "from fedvi.cli import main; main()",
+        "schema",
+        "check",
+        "schema.toml",
+        "clinic.csv",
+    ]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(
+        "Error: Expected 'no' or 'yes' in row 8 of column 'died' of clinic.csv, the target"
+    )
+    assert refused.stderr.count("\n") == 1

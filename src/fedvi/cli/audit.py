@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedvi import console
+from fedvi.cli.options import AsJson
 
 if TYPE_CHECKING:
     from fedvi.audit.membership import AuditResult
@@ -31,7 +32,7 @@ def audit(
         typer.Option(metavar="N", help="Draw from this seed. Default: from the operating system, as sites do."),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Write the picture here.")] = Path("audit.png"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Attack the installed code, and compare its privacy claims with what is found.
 
@@ -73,7 +74,10 @@ def audit(
         draw_audit(verdict, out)
     passed = verdict.passed and all(finding.passed for part in findings.values() for finding in part)
     if as_json:
-        console.print_json(_plain(findings, verdict, passed, out))
+        parts = {name: [dataclasses.asdict(finding) for finding in part] for name, part in findings.items()}
+        numbers = {name: value for name, value in vars(verdict).items() if isinstance(value, float)}
+        update = {**numbers, "passed": verdict.passed}
+        console.print_json({"passed": passed, "parts": parts, "update": update, "picture": str(out)})
     else:
         _show(findings, verdict, passed, out)
     if not passed:
@@ -146,16 +150,6 @@ def _sources(seed: int | None) -> Callable[[], Source]:
         return System
     count = itertools.count()
     return lambda: Seeded(seed, UPDATE, 0, next(count))
-
-
-def _plain(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool, out: Path) -> dict[str, Any]:
-    numbers = {name: value for name, value in vars(verdict).items() if isinstance(value, float)}
-    return {
-        "passed": passed,
-        "parts": {name: [dataclasses.asdict(finding) for finding in part] for name, part in findings.items()},
-        "update": {**numbers, "passed": verdict.passed},
-        "picture": str(out),
-    }
 
 
 def _show(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool, out: Path) -> None:

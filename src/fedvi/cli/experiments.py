@@ -23,6 +23,7 @@ Out = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Write to this directory. Default: fedvi-runs/NAME-TIME.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run: the one in --out, or the newest.")]
+Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Make N runs at once. Default: one per core.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
@@ -70,9 +71,7 @@ def reproduce(
     ] = False,
     out: Out = None,
     resume: Resume = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Use N processes. Default: one per core.")
-    ] = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Run the DP-PVI paper's experiments on UCI Adult, and compare with its table.
@@ -83,29 +82,24 @@ def reproduce(
     from fedvi.experiments.local_pool import run_all
     from fedvi.experiments.papers import heatmap_experiment, paper_experiment
 
-    chosen_seeds = _seeds(seeds)
+    partitions, methods, epsilons = _words(partition), _words(method), _words(eps)
+    chosen_rule = None if rule == "both" or heatmap else rule
+    command = "fedvi reproduce" + _typed(
+        heatmap=heatmap, rule=chosen_rule, seeds=seeds, quick=quick, partition=partitions, method=methods, eps=epsilons
+    )
     if heatmap:
-        if partition or method or eps or quick:
+        if partitions or methods or epsilons or quick:
             raise InputError(
                 "--heatmap runs PVI and global VI over a grid: leave out --partition, --method, --eps and --quick."
             )
-        command = " ".join(["fedvi reproduce --heatmap", *_given(seeds=seeds)])
-        experiment = heatmap_experiment(chosen_seeds, command)
+        experiment = heatmap_experiment(_seeds(seeds), command)
     else:
-        partitions, methods, epsilons = _words(partition), _words(method), _words(eps)
-        chosen = _given(rule=None if rule == "both" else rule, seeds=seeds, quick=quick or None)
-        several = [
-            f"--{name} {','.join(words)}"
-            for name, words in (("partition", partitions), ("method", methods), ("eps", epsilons))
-            if words
-        ]
-        command = " ".join(["fedvi reproduce", *chosen, *several])
         experiment = paper_experiment(
             rule=rule,
             partitions=partitions,
             methods=methods,
             epsilons=[_number(word) for word in epsilons],
-            seeds=chosen_seeds,
+            seeds=_seeds(seeds),
             quick=quick,
             command=command,
         )
@@ -120,9 +114,7 @@ def simulate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file and show what would run.")] = False,
     out: Out = None,
     resume: Resume = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Make N runs at once. Default: one per core.")
-    ] = None,
+    workers: Workers = None,
     ray: Annotated[
         str | None,
         typer.Option(
@@ -246,11 +238,10 @@ def _preview(experiment: Experiment) -> None:
     )
 
 
-def _given(**options: object) -> list[str]:
+def _typed(**options: str | bool | list[str] | None) -> str:
     """Return the options that were given as they are typed."""
-    return [
-        f"--{name}" + ("" if value is True else f" {value}") for name, value in options.items() if value is not None
-    ]
+    texts = {name: ",".join(value) if isinstance(value, list) else value for name, value in options.items() if value}
+    return "".join(f" --{name}" if text is True else f" --{name} {text}" for name, text in texts.items())
 
 
 def _words(given: list[str] | None) -> list[str]:
@@ -265,14 +256,10 @@ def _number(word: str) -> float:
 
 
 def _seeds(given: str | None) -> list[int]:
-    if given is None:
-        return []
     try:
-        numbers = [int(word) for word in given.split(",")]
+        numbers = [] if given is None else [int(word) for word in given.split(",")]
     except ValueError:
         raise InputError(f"Expected --seeds to be a number or a list such as 1,2,7, got {given!r}.") from None
-    if "," in given:
-        return numbers
-    if numbers[0] < 1:
+    if len(numbers) == 1 and numbers[0] < 1:
         raise InputError(f"Expected at least one seed, got --seeds {given}.")
-    return list(range(1, numbers[0] + 1))
+    return list(range(1, numbers[0] + 1)) if len(numbers) == 1 else numbers

@@ -32,18 +32,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command()(fit)
-app.command()(predict)
-app.command()(inspect)
-app.command()(reproduce)
-app.command()(simulate)
-app.command()(report)
-app.command()(budget)
-app.add_typer(federation, name="federation")
-app.add_typer(site, name="site")
-app.add_typer(ledger, name="ledger")
-app.add_typer(schema, name="schema")
-app.command()(audit)
+for command in (fit, predict, inspect, reproduce, simulate, report, budget, audit):
+    app.command()(command)
+for name, group in {"federation": federation, "site": site, "ledger": ledger, "schema": schema}.items():
+    app.add_typer(group, name=name)
 
 
 def _version(wanted: bool) -> None:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedvi import console
 from fedvi.cli.options import AsJson, Encoding, Force, SchemaFile, SiteColumn, Table, require_new
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fedvi.tables.infer import Inferred
-    from fedvi.tables.parts import Counts
-    from fedvi.tables.read import TableSource
-    from fedvi.tables.schema import Schema
 
 app = typer.Typer(
     help="Make the feature schema that all sites share, and check tables against it.", no_args_is_help=True
@@ -58,10 +48,19 @@ def infer(
         "edit them.",
         err=True,
     )
+    rules = found.schema
     if as_json:
-        console.print_json(_inferred(found, out))
-    else:
-        _show_schema(found, out)
+        sizes = {"digest": rules.digest, "rows": found.rows, "features": list(rules.features)}
+        console.print_json({"schema": str(out), **sizes, "notes": list(found.notes)})
+        return
+    rows = ((part.name, part.kind, part.shown, part.missing) for part in (*rules.columns, rules.target))
+    console.show(
+        console.table("column|kind|range or values|missing", rows, f"Schema of {found.rows:,} rows"),
+        *(f"Note: {note}" for note in found.notes),
+        f"{rules.dim} features. Schema {rules.digest}",
+        f"Wrote {out}. Read it, correct it, and give the same file to all sites. Next, at each site:",
+        f"  fedvi schema check {out} TABLE",
+    )
 
 
 @app.command()
@@ -86,83 +85,33 @@ def check(
     rules = Schema.load(schema)
     reader = open_table(table, encoding=encoding)
     counts, sites, classes = Counts(), Counter[str](), Counter[str]()
-    with _progress(reader, table, quiet=as_json) as advance:
+    large = not as_json and table.stat().st_size >= LARGE_FILE
+    with console.progress(f"Reading {table.name}", 100, wanted=None if large else False) as show:
         for chunk in encode_chunks(rules, reader, site_column=site_column):
             counts += chunk.counts
             if chunk.sites is not None:
-                sites.update(_counted(chunk.sites))
+                sites.update(chunk.sites.tolist())
             if chunk.y is not None:
                 classes.update(rules.target.class_counts(chunk.y))
-            advance()
+            show(round(100 * reader.fraction), "")
+    counted = {"site": dict(sorted(sites.items())), "class": dict(classes)}
     if as_json:
-        console.print_json(_checked(rules, counts, sites, classes))
-    else:
-        _show_check(rules, table, counts, sites, classes)
-
-
-def _counted(sites: Any) -> dict[str, int]:
-    import numpy as np
-
-    names, counts = np.unique(sites, return_counts=True)
-    return dict(zip(names.tolist(), counts.tolist(), strict=True))
-
-
-@contextmanager
-def _progress(reader: TableSource, table: Path, *, quiet: bool) -> Iterator[Callable[[], None]]:
-    """Give a function that shows the reader's progress: on a terminal, for large files."""
-    small = quiet or table.stat().st_size < LARGE_FILE
-    with console.progress(f"Reading {table.name}", 100, wanted=False if small else None) as show:
-        yield lambda: show(round(100 * reader.fraction), "")
-
-
-def _inferred(found: Inferred, out: Path) -> dict[str, Any]:
-    return {
-        "schema": str(out),
-        "digest": found.schema.digest,
-        "rows": found.rows,
-        "features": list(found.schema.features),
-        "notes": list(found.notes),
-    }
-
-
-def _checked(schema: Schema, counts: Counts, sites: Counter[str], classes: Counter[str]) -> dict[str, Any]:
-    return {
-        "digest": schema.digest,
-        "rows": counts.rows,
-        "clipped": counts.clipped,
-        "missing": counts.missing,
-        "unknown": counts.unknown,
-        "sites": dict(sites),
-        "classes": dict(classes),
-    }
-
-
-def _show_schema(found: Inferred, out: Path) -> None:
-    rows = ((part.name, part.kind, part.shown, part.missing) for part in (*found.schema.columns, found.schema.target))
-    console.show(
-        console.table("column|kind|range or values|missing", rows, f"Schema of {found.rows:,} rows"),
-        *(f"Note: {note}" for note in found.notes),
-        f"{found.schema.dim} features. Schema {found.schema.digest}",
-        f"Wrote {out}. Read it, correct it, and give the same file to all sites. Next, at each site:",
-        f"  fedvi schema check {out} TABLE",
-    )
-
-
-def _show_check(schema: Schema, table: Path, counts: Counts, sites: Counter[str], classes: Counter[str]) -> None:
+        groups = {"sites": counted["site"], "classes": counted["class"]}
+        console.print_json({"digest": rules.digest, **vars(counts), **groups})
+        return
     parts = (counts.clipped, counts.missing, counts.unknown)
     rows = (
         (column.name, *(_share(part.get(column.name), counts.rows) for part in parts))
-        for column in (*schema.columns, schema.target)
+        for column in (*rules.columns, rules.target)
     )
-    counted = [
-        console.table(f"{what}|rows", ((name, f"{count:,}") for name, count in found.items()))
-        for what, found in (("site", sites), ("class", classes))
-        if found
-    ]
     console.show(
         console.table("column|clipped|missing|unknown", rows, f"{table}: {counts.rows:,} rows"),
-        *counted,
-        f"The table fits schema {schema.digest}",
+        *(
+            console.table(f"{what}|rows", ((name, f"{count:,}") for name, count in found.items()))
+            for what, found in counted.items()
+            if found
+        ),
+        f"The table fits schema {rules.digest}",
         "These counts reveal something about rows. fedvi sends them nowhere.",
     )
 

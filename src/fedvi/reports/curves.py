@@ -52,17 +52,12 @@ class Spent:
 
 def split(columns: Mapping[str, Any]) -> dict[tuple[str, str], Group]:
     """Return the rows of every partition and method; columns may be empty or missing."""
-    if "partition" not in columns or len(columns["partition"]) == 0:
-        return {}
-    keys = np.asarray([f"{p}\0{m}" for p, m in zip(columns["partition"], columns["method"], strict=True)])
-    names, inverse = np.unique(keys, return_inverse=True)
-    order = np.argsort(inverse, kind="stable")
-    ends = np.cumsum(np.bincount(inverse, minlength=len(names)))
-    groups: dict[tuple[str, str], Group] = {}
-    for name, rows in zip(names, np.split(order, ends[:-1]), strict=True):
-        partition, _, method = str(name).partition("\0")
-        groups[partition, method] = {column: np.asarray(values)[rows] for column, values in columns.items()}
-    return groups
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, (partition, method) in enumerate(
+        zip(columns.get("partition", ()), columns.get("method", ()), strict=True)
+    ):
+        rows.setdefault((str(partition), str(method)), []).append(row)
+    return {key: {name: np.asarray(column)[own] for name, column in columns.items()} for key, own in rows.items()}
 
 
 def curve(group: Group | None, column: str, points: int = 200) -> Curve | None:
@@ -140,9 +135,8 @@ def main_range(curves: list[Curve]) -> tuple[float, float, bool]:
         if last - end > 3 * max(best - last, usual):
             break
         last = float(end)
-    well = ends >= last
-    top = max(float(one.high.max()) for one, good in zip(curves, well, strict=True) if good)
-    lowest_end = min(float(one.low[-1]) for one, good in zip(curves, well, strict=True) if good)
+    well = [one for one in curves if one.mean[-1] >= last]
+    top, lowest_end = max(float(one.high.max()) for one in well), min(float(one.low[-1]) for one in well)
     span = top - lowest_end or usual
     bottom = lowest_end - 0.6 * span
     lowest = min(float(one.low.min()) for one in curves)

@@ -15,21 +15,15 @@ TAKEN = {"acc", "accuracy", "ll", "log_likelihood", "change", "repairs"}
 
 @dataclass(frozen=True)
 class Measure:
-    """key: in results. column: in the history. title: for readers. digits: after the point."""
+    """key: in results. column: in the history. axis: title with unit, for readers. digits: after the point."""
 
     key: str
     column: str
-    title: str
+    axis: str
     digits: int
-    unit: str = ""
-
-    @property
-    def axis(self) -> str:
-        """The title with its unit."""
-        return f"{self.title} [{self.unit}]" if self.unit else self.title
 
 
-ACCURACY = Measure("acc", "accuracy", "accuracy", 2, "%")
+ACCURACY = Measure("acc", "accuracy", "accuracy [%]", 2)
 LOG_LIKELIHOOD = Measure("ll", "log_likelihood", "log-likelihood", 4)
 
 

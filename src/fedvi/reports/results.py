@@ -82,10 +82,8 @@ class Row:
         """When the first and the last client made their last update, means over seeds; None without privacy."""
         private = [run.get("last_update") or {} for run in self.entry.get("runs") or [] if run.get("epsilon")]
         moments = [[value for value in map(finite, run.values()) if value is not None] for run in private]
-        ends = [(min(run), max(run)) for run in moments if run]
-        return (
-            (float(np.mean([first for first, _ in ends])), float(np.mean([last for _, last in ends]))) if ends else None
-        )
+        first, last = ([end(run) for run in moments if run] for end in (min, max))
+        return (float(np.mean(first)), float(np.mean(last))) if first else None
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,8 @@ class Report:
         for partition, methods in self.outcome.results.items():
             for method, entry in methods.items():
                 base = base_of(method, entry)
-                names.setdefault(base, str(entry.get("label") or style.LABELS.get(base, base)))
+                known = style.KNOWN[base].name if base in style.KNOWN else base
+                names.setdefault(base, str(entry.get("label") or known))
                 found.append((partition, method, base, entry))
         bases, partitions = sorted(names, key=style.order), list(self.outcome.results)
         looks = style.looks(bases)
@@ -130,21 +129,14 @@ class Report:
             compared = [replace(one, std=None) for one in compared]
         counts = [run["communications"] for run in runs if run.get("communications") is not None]
         communications = sum(counts) / len(counts) if counts else None
-        budget, accounted, proven = (
-            finite(entry.get("epsilon")),
-            _largest(runs, "epsilon"),
-            _largest(runs, "epsilon_proven"),
-        )
-        numbers = (budget, entry, tuple(compared), accounted, proven, communications)
+        spent = (_largest(runs, "epsilon"), _largest(runs, "epsilon_proven"))
+        numbers = (finite(entry.get("epsilon")), entry, tuple(compared), *spent, communications)
         return Row(partition, method, base, name, look, *numbers)
 
     @cached_property
     def bases(self) -> dict[str, Row]:
-        """The first row of every base method, known ones first."""
-        first: dict[str, Row] = {}
-        for row in self.rows:
-            first.setdefault(row.base, row)
-        return dict(sorted(first.items(), key=lambda item: style.order(item[0])))
+        """A row of every base method, known ones first."""
+        return {row.base: row for row in sorted(self.rows, key=lambda row: style.order(row.base))}
 
     def on(self, partition: str, *, table: bool = False) -> list[Row]:
         """Return the rows of one partition. table: only those of the main table."""

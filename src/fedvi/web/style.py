@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 OVER = "#C1121F"
@@ -16,25 +17,19 @@ OVER = "#C1121F"
 
 @dataclass(frozen=True)
 class Look:
-    """colour: of lines and markers. marker: in matplotlib's letters."""
+    """colour: of lines and markers. marker: in matplotlib's letters. name: for readers, of a known method."""
 
     colour: str
     marker: str
+    name: str = ""
 
 
 KNOWN = {
-    "pvi": Look("#000000", "o"),
-    "global-vi": Look("#CC79A7", "X"),
-    "dp-pvi": Look("#D55E00", "s"),
-    "dp-pvi-strict": Look("#0072B2", "D"),
-    "fedvi": Look("#009E73", "^"),
-}
-LABELS = {
-    "pvi": "PVI",
-    "global-vi": "Global VI",
-    "dp-pvi": "DP-PVI, published rule",
-    "dp-pvi-strict": "DP-PVI, strict budget",
-    "fedvi": "fedvi, noise-aware",
+    "pvi": Look("#000000", "o", "PVI"),
+    "global-vi": Look("#CC79A7", "X", "Global VI"),
+    "dp-pvi": Look("#D55E00", "s", "DP-PVI, published rule"),
+    "dp-pvi-strict": Look("#0072B2", "D", "DP-PVI, strict budget"),
+    "fedvi": Look("#009E73", "^", "fedvi, noise-aware"),
 }
 SPARE = ["#56B4E9", "#E69F00", "#7F7F7F", "#882255", "#117733", "#332288", "#AA4499", "#999933"]
 SPARE_MARKERS = ["v", "P", "<", ">", "p", "h", "*", "d"]
@@ -64,24 +59,16 @@ RC: dict[Any, Any] = {
 
 
 def looks(bases: Iterable[str]) -> dict[str, Look]:
-    """Return a look for every base method; known methods have their own, others what is left, in order.
+    """Return a look for every base method; known methods have their own, others take what is left, in order.
 
     >>> looks(["mine", "pvi"])["pvi"].colour
     '#000000'
     >>> looks(["mine", "pvi"])["mine"].colour
     '#56B4E9'
     """
-    chosen: dict[str, Look] = {}
-    others = 0
-    for base in bases:
-        if base in chosen:
-            continue
-        if base in KNOWN:
-            chosen[base] = KNOWN[base]
-        else:
-            chosen[base] = Look(SPARE[others % len(SPARE)], SPARE_MARKERS[others % len(SPARE_MARKERS)])
-            others += 1
-    return chosen
+    others = [base for base in dict.fromkeys(bases) if base not in KNOWN]
+    spare = zip(others, cycle(SPARE), cycle(SPARE_MARKERS), strict=False)
+    return KNOWN | {base: Look(colour, marker) for base, colour, marker in spare}
 
 
 def order(base: str) -> int:

@@ -114,14 +114,13 @@ def _subjects(
     loss = FullBatchGaussian(noise_multiplier, clip_norm, clips="loss")
     poisson = PoissonGaussian(noise_multiplier, clip_norm, minimum=8)
     few = min(steps, 5)  # exact audits need no more
+    by_full, by_loss, by_poisson = (PVI(GradientSteps(few, 0.5, mechanism)) for mechanism in (full, loss, poisson))
     return {
-        "Poisson sampling, logistic": Subject(PVI(GradientSteps(few, 0.5, poisson)), source),
-        "full batch, linear, full covariance": Subject(
-            PVI(GradientSteps(few, 0.5, full)), source, LinearRegression(), FullGaussian
-        ),
-        "full batch, own model, whole loss clipped": Subject(PVI(GradientSteps(few, 0.5, loss)), source, custom),
+        "Poisson sampling, logistic": Subject(by_poisson, source),
+        "full batch, linear, full covariance": Subject(by_full, source, LinearRegression(), FullGaussian),
+        "full batch, own model, whole loss clipped": Subject(by_loss, source, custom),
         "full batch, noise-aware": Subject(NoiseAwarePVI(AveragedQuadratics(mechanism=full)), source),
-        "full batch, logistic": Subject(PVI(GradientSteps(few, 0.5, full)), source),
+        "full batch, logistic": Subject(by_full, source),
     }
 
 

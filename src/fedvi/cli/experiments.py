@@ -182,13 +182,7 @@ def _open(experiment: Experiment, prefix: str, out: Path | None, *, resume: bool
 
 
 def _run(
-    experiment: Experiment,
-    directory: RunDirectory,
-    workers: int | None,
-    *,
-    over: RunAll,
-    as_json: bool,
-    again: str,
+    experiment: Experiment, directory: RunDirectory, workers: int | None, *, over: RunAll, as_json: bool, again: str
 ) -> None:
     """Run, write the report, and show the table; exit code 1 if a run failed."""
     from fedvi.experiments.local_pool import execute

@@ -53,9 +53,8 @@ class Spent:
 def split(columns: Mapping[str, Any]) -> dict[tuple[str, str], Group]:
     """Return the rows of every partition and method; columns may be empty or missing."""
     rows: dict[tuple[str, str], list[int]] = {}
-    for row, (partition, method) in enumerate(
-        zip(columns.get("partition", ()), columns.get("method", ()), strict=True)
-    ):
+    keys = zip(columns.get("partition", ()), columns.get("method", ()), strict=True)
+    for row, (partition, method) in enumerate(keys):
         rows.setdefault((str(partition), str(method)), []).append(row)
     return {key: {name: np.asarray(column)[own] for name, column in columns.items()} for key, own in rows.items()}
 
@@ -90,10 +89,8 @@ def thin(x: np.ndarray, points: int) -> np.ndarray:
     return np.unique(np.concatenate([by_rank.round().astype(int), by_log]))
 
 
-def spent(group: Group | None, points: int = 200) -> list[Spent]:
+def spent(group: Group, points: int = 200) -> list[Spent]:
     """Return what every client of the first seed spent."""
-    if group is None or len(group["seed"]) == 0:
-        return []
     group = {column: values[group["seed"] == group["seed"].min()] for column, values in group.items()}
     clients = group["client"].astype(str)
     sizes = {str(name): int(rows) for name, rows in zip(clients[::-1], group["rows"][::-1], strict=True)}
@@ -114,9 +111,8 @@ def spent(group: Group | None, points: int = 200) -> list[Spent]:
 
 def _widest_gap(sizes: list[int]) -> int | None:
     """Return the size below the widest gap between ascending sizes, None when they are alike."""
-    ratio, below = max(
-        ((large / max(small, 1), small) for small, large in pairwise(sizes)), default=(1.0, 0), key=itemgetter(0)
-    )
+    gaps = [(large / max(small, 1), small) for small, large in pairwise(sizes)]
+    ratio, below = max(gaps, default=(1.0, 0), key=itemgetter(0))
     return below if ratio >= 1.5 else None
 
 

@@ -145,16 +145,12 @@ class Report:
     @cached_property
     def table(self) -> list[Row]:
         """The rows of the main table: all, or those with a published budget or none, if numbers were published."""
-        return [row for row in self.rows if row.partition not in self.cells and self._in_table(row.budget)]
+        return [row for row in self.rows if row.partition not in self.cells and row.budget in self._table_budgets]
 
     @cached_property
     def other_budgets(self) -> list[Row]:
         """The rows for epsilons without published numbers, which the main table leaves out."""
-        return [row for row in self.rows if row.partition not in self.cells and not self._in_table(row.budget)]
-
-    def _in_table(self, budget: float | None) -> bool:
-        known = budget is None or any(math.isclose(budget, published) for published in self._published_budgets)
-        return known or not self.has_published
+        return [row for row in self.rows if row.partition not in self.cells and row.budget not in self._table_budgets]
 
     @cached_property
     def published(self) -> dict[str, dict[str, Any]]:
@@ -163,12 +159,13 @@ class Report:
         return {name: methods for name, methods in given.items() if isinstance(methods, dict)}
 
     @cached_property
-    def _published_budgets(self) -> list[float]:
-        budgets = []
+    def _table_budgets(self) -> set[float | None]:
+        budgets, published = {row.budget for row in self.rows}, list[float]()
         for name in [name for methods in self.published.values() for name in methods if "@" in name]:
             with contextlib.suppress(ValueError):
-                budgets.append(float(name.rsplit("@", 1)[1]))
-        return budgets
+                published.append(float(name.rsplit("@", 1)[1]))
+        known = {budget for budget in budgets if budget and any(math.isclose(budget, other) for other in published)}
+        return {None, *known} if self.has_published else budgets
 
     @cached_property
     def has_published(self) -> bool:

@@ -89,9 +89,10 @@ def markdown(outcome: Results, *, partitions: list[str] | None = None, tradeoff:
     partitions: only these partitions, all when None.
     """
     report = Report(outcome)
-    names, lines = (
-        compact(report) if tradeoff else (header(report), [cells(row, header(report)) for row in report.table])
-    )
+    names = header(report)
+    lines = [cells(row, names) for row in report.table]
+    if tradeoff:
+        names, lines = compact(report)
     shown = [line for line in lines if partitions is None or line[0] in partitions]
     return console.markdown([names, *shown], left=2)
 

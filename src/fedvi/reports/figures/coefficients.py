@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from fedvi.errors import InputError
+from fedvi.files import replacing
 from fedvi.fitting.fitted import Coefficient, Fitted
 from fedvi.web.style import RC
 
@@ -34,7 +34,5 @@ def draw_coefficients(fitted: Fitted, coefficients: Sequence[Coefficient], level
         panel.grid(axis="y", visible=False)
         panel.set_xlabel(f"{fitted.schema.target.unit}, per scale of the feature")
         panel.set_title(f"Coefficients with {level:.0%} credible intervals; grey: holds zero")
-        try:
-            figure.savefig(path, dpi=150)
-        except OSError as error:
-            raise InputError(f"Cannot write {os.fspath(path)!r}: {error.strerror}.") from None
+        with replacing(path) as file:
+            figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)

@@ -12,10 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from time import perf_counter
-from timeit import Timer
 from typing import Any
 
 from fedvi.errors import FedviError
@@ -47,7 +45,7 @@ def measure_cold_start(times: int) -> dict[str, float]:
         "import_simulate_s": ["-c", "from fedvi import simulate"],
         "import_jax_s": ["-c", "import jax"],
     }
-    seconds = {name: min(Timer(partial(output, command)).repeat(times, 1)) for name, command in commands.items()}
+    seconds = {name: _best(times, name, command).seconds for name, command in commands.items()}
     return {**seconds, "first_compile_s": min(float(output(["-c", FIRST_SIMULATION])) for _ in range(times))}
 
 
@@ -77,18 +75,20 @@ def measure_commands(times: int, examples: Path) -> list[Cost]:
         for table in examples.glob("*patients.csv"):
             shutil.copy(table, folder)
         output(["-m", "fedvi", *INFER.split()], folder)
-        return [
-            min((_cost(name, words, folder) for _ in range(times)), key=lambda cost: cost.seconds)
-            for name, words in {"python -c pass": ["-c", "pass"], **commands}.items()
-        ]
+        python = {"python -c pass": ["-c", "pass"]}
+        return [_best(times, name, words, folder, cache=True) for name, words in (python | commands).items()]
 
 
-def _cost(name: str, arguments: list[str], folder: str) -> Cost:
-    before, began = os.times(), perf_counter()
-    output(arguments, folder, cache=True)
-    seconds, after = perf_counter() - began, os.times()
-    used = after.children_user + after.children_system - before.children_user - before.children_system
-    return Cost(name, round(seconds, 3), round(used, 3))
+def _best(times: int, name: str, arguments: list[str], folder: str | None = None, *, cache: bool = False) -> Cost:
+    """Return the cost of the fastest of so many processes."""
+    costs = []
+    for _ in range(times):
+        before, began = os.times(), perf_counter()
+        output(arguments, folder, cache=cache)
+        seconds, after = perf_counter() - began, os.times()
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        costs.append(Cost(name, round(seconds, 4), round(used, 2)))
+    return min(costs, key=lambda cost: cost.seconds)
 
 
 def in_new_process(module: str, **order: object) -> Any:

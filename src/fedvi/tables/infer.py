@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -187,10 +187,8 @@ def _column(found: Summary, max_categories: int, notes: list[str]) -> Column | s
     """Return the column, or why it is left out."""
     if found.measured == 0:
         return "it holds no value"
-    return _number(found) if found.is_number else _category(found, max_categories, notes)
-
-
-def _number(found: Summary) -> Number | str:
+    if not found.is_number:
+        return _category(found, max_categories, notes)
     if found.low == found.high:
         return f"it is {found.low:g} in all rows"
     return Number(found.name, *_bounds_and_scale(found), missing="indicator" if found.missing else "centre")
@@ -297,6 +295,4 @@ def _with_residual_scale(schema: Schema, target: NumberTarget, reader: TableSour
     left = float(square - 2 * weights @ right + weights @ gram @ weights) / rows
     scale = max(math.sqrt(max(left, 0.0)), 1e-3) * target.scale  # rows on a line say nothing about noise
     scale = max(scale, 1e-5 * (target.high - target.low))
-    return NumberTarget(
-        target.name, target.low, target.high, target.centre, round(scale, 2 - math.floor(math.log10(scale)))
-    )
+    return replace(target, scale=round(scale, 2 - math.floor(math.log10(scale))))

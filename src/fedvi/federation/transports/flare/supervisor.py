@@ -24,8 +24,6 @@ from fedvi.federation.transports.flare.names import ADMIN, ADMIN_FOLDER, DATABAS
 from fedvi.federation.transports.flare.processes import Parent, coordinator_parent
 from fedvi.federation.wire import FINISHED
 
-PERIOD = 1.0
-"""Seconds between two calls of `step` that are worth it."""
 CONNECT, COMMAND = 3.0, 5.0
 """Seconds to wait for a session, and for an answer in it."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0

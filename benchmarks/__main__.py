@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from pathlib import Path
@@ -57,10 +56,9 @@ def cold(
 
     costs = measure_commands(times, Path(__file__).parents[1] / "examples")
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(cost) for cost in costs]))
-        return
-    for cost in costs:
-        typer.echo(f"{cost.command:16} {cost.seconds:6.2f} s, {cost.cpu_seconds:6.2f} s of processors")
+        console.print_json([cost._asdict() for cost in costs])
+    else:
+        console.show(*(f"{name:16} {seconds:6.2f} s, {cpu:6.2f} s of processors" for name, seconds, cpu in costs))
 
 
 def _measure(*, growth: bool, quick: bool, seed: int, out: Path | None, as_json: bool) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -14,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedvi.errors import FedviError
 
@@ -59,8 +58,7 @@ COMMANDS = (
 INFER = "schema infer patients.csv --target readmitted --ignore hospital --out schema.toml"
 
 
-@dataclasses.dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """What one command took: by the clock, and of the processors."""
 
     command: str

@@ -177,7 +177,9 @@ def test_every_figure_is_written_twice_and_shows_something(report: Path) -> None
 
 def test_figures_are_the_same_every_time(outcome: Results, tmp_path: Path) -> None:
     few = only(dataclasses.replace(outcome, results={"C": outcome.results["C"]}), {"fedvi@0.50", "pvi"})
-    once, again = (write_figures(Report(few), tmp_path / name) for name in ("once", "again"))
+    once, again = (
+        write_figures(Report(dataclasses.replace(few, path=tmp_path / name / "run"))) for name in ("once", "again")
+    )
     assert len(once) == len(again) == 4
     assert [path.read_bytes() for path in once] == [path.read_bytes() for path in again]
 

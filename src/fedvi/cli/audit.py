@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,9 +56,11 @@ def audit(
     from fedvi.audit.membership import audit_update
     from fedvi.audit.parts import audit_parts
     from fedvi.audit.picture import draw_audit
+    from fedvi.privacy.randomness import UPDATE, Seeded, System
 
     findings: dict[str, list[Finding]] = {}
-    source = _sources(seed)
+    count = itertools.count()
+    source: Callable[[], Source] = System if seed is None else lambda: Seeded(seed, UPDATE, 0, next(count))
     with console.working("Attacking ...", quiet=as_json) as status:
         for name, subject in _subjects(unit, noise_multiplier, clip_norm, steps, source).items():
             status.update(f"Attacking: {name} ...")
@@ -137,18 +140,6 @@ def _sums(noise_multiplier: float, source: Callable[[], Source]) -> list[Finding
     x, y = rng.normal(size=(40, 4)), np.sign(rng.normal(size=40))
     numbers = rows_at(LogisticRegression().width, np.full(4, 0.5))
     return audit_sum(BoundedSum(noise_multiplier), numbers, x, y, source, average=True)
-
-
-def _sources(seed: int | None) -> Callable[[], Source]:
-    """Return what makes the source of every update."""
-    import itertools
-
-    from fedvi.privacy.randomness import UPDATE, Seeded, System
-
-    if seed is None:
-        return System
-    count = itertools.count()
-    return lambda: Seeded(seed, UPDATE, 0, next(count))
 
 
 def _show(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool, out: Path) -> None:

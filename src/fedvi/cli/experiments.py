@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedvi import console
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
@@ -130,12 +131,19 @@ def simulate(
     Write a run directory with results, history, figures and report.html.
     """
     from fedvi.experiments.config import Experiment
-    from fedvi.experiments.local_pool import run_all
+    from fedvi.experiments.local_pool import possible_runs, run_all, settings_table
     from fedvi.experiments.ray_pool import on_ray
 
     experiment = Experiment.load(config)
     if dry_run:
-        _preview(experiment)
+        possible, skipped = possible_runs(experiment)
+        console.show(
+            console.table("method|settings", settings_table(experiment), title="Methods"),
+            f"Partitions: {', '.join(dict.fromkeys(spec.partition.name for spec in possible))}",
+            f"Seeds: {', '.join(map(str, experiment.seeds))}",
+            *(f"Skipped {name}: {reason}" for name, reason in skipped.items()),
+            f"{len(possible)} runs. Nothing was run.",
+        )
         return
     over = run_all if ray is None else on_ray(ray)  # before anything is written: the address may be wrong
     directory = _open(experiment, config.stem, out, resume=resume)
@@ -199,37 +207,24 @@ def _run(
 
 def _show(outcome: Results, *, as_json: bool) -> None:
     """Write the report of a run directory, and print its table, or its results as JSON."""
-    from fedvi.console import print_json, show, stdout, working
     from fedvi.reports.build import write_report
     from fedvi.reports.table import render, render_grid
 
-    with working("Drawing the figures and report.html ...", quiet=as_json):
+    with console.working("Drawing the figures and report.html ...", quiet=as_json):
         page = write_report(outcome)
     if as_json:
-        print_json(outcome.results)
+        console.print_json(outcome.results)
         return
-    tables = [table for table in (render(outcome, stdout().width), render_grid(outcome)) if table and table.row_count]
+    tables = [
+        table for table in (render(outcome, console.stdout().width), render_grid(outcome)) if table and table.row_count
+    ]
     failures = [
         f"Failed: {partition} {method} seed {failure['seed']}: {failure['error']}"
         for partition, methods in outcome.results.items()
         for method, entry in methods.items()
         for failure in entry["failed"]
     ]
-    show(*tables, *failures, f"Report: {page}")
-
-
-def _preview(experiment: Experiment) -> None:
-    from fedvi.console import show, table
-    from fedvi.experiments.local_pool import possible_runs, settings_table
-
-    runs, skipped = possible_runs(experiment)
-    show(
-        table("method|settings", settings_table(experiment), title="Methods"),
-        f"Partitions: {', '.join(dict.fromkeys(spec.partition.name for spec in runs))}",
-        f"Seeds: {', '.join(map(str, experiment.seeds))}",
-        *(f"Skipped {name}: {reason}" for name, reason in skipped.items()),
-        f"{len(runs)} runs. Nothing was run.",
-    )
+    console.show(*tables, *failures, f"Report: {page}")
 
 
 def _typed(**options: str | bool | list[str] | None) -> str:

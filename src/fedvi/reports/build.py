@@ -38,33 +38,33 @@ def merge(outcomes: Sequence[Results], path: str | os.PathLike[str]) -> Results:
     """
     if not outcomes:
         raise InputError("Expected at least one run directory to compare, got none.")
-    names = _names([outcome.path for outcome in outcomes])
+    named = dict(zip(_names([outcome.path for outcome in outcomes]), outcomes, strict=True))
     results: dict[str, dict[str, Any]] = {}
     published: dict[str, dict[str, Any]] = {}
     skipped: dict[str, str] = {}
-    for name, outcome in zip(names, outcomes, strict=True):
+    for name, outcome in named.items():
         for partition, methods in outcome.results.items():
             for method, entry in methods.items():
                 base = base_of(method, entry)
-                named = {"base": f"{name}: {base}", "label": f"{name}: {entry.get('label') or base}"}
-                results.setdefault(partition, {})[f"{name}: {method}"] = entry | named
+                labels = {"base": f"{name}: {base}", "label": f"{name}: {entry.get('label') or base}"}
+                results.setdefault(partition, {})[f"{name}: {method}"] = entry | labels
         for partition, methods in Report(outcome).published.items():
-            named = {f"{name}: {method}": numbers for method, numbers in methods.items()}
-            published.setdefault(partition, {}).update(named)
+            numbers = {f"{name}: {method}": pair for method, pair in methods.items()}
+            published.setdefault(partition, {}).update(numbers)
         skipped = outcome.skipped | skipped
     config = {
-        "title": "Comparison: " + ", ".join(names),
-        "command": "fedvi report " + " ".join(names),
+        "title": "Comparison: " + ", ".join(named),
+        "command": "fedvi report " + " ".join(named),
         "reference": published,
-        "runs": {name: outcome.config for name, outcome in zip(names, outcomes, strict=True)},
+        "runs": {name: outcome.config for name, outcome in named.items()},
     }
     return dataclasses.replace(
         outcomes[0],
         path=Path(path),
         config=config,
         results=results,
-        history=_stacked(names, [outcome.history for outcome in outcomes]),
-        spending=_stacked(names, [outcome.spending for outcome in outcomes]),
+        history=_stacked({name: outcome.history for name, outcome in named.items()}),
+        spending=_stacked({name: outcome.spending for name, outcome in named.items()}),
         skipped={place: reason for place, reason in skipped.items() if place not in results},
     )
 
@@ -79,11 +79,11 @@ def _names(paths: list[Path]) -> list[str]:
     raise InputError(f"Expected different run directories, got {', '.join(map(str, paths))}.")
 
 
-def _stacked(names: list[str], tables: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def _stacked(named: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return the rows of all tables one after another; columns that a table lacks are NaN there."""
     tables = [
         table | {"method": np.asarray([f"{name}: {method}" for method in table["method"]])}
-        for name, table in zip(names, tables, strict=True)
+        for name, table in named.items()
         if len(table.get("method", ()))
     ]
     columns = dict.fromkeys(column for table in tables for column in table)

@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def write_figures(report: Report, directory: Path | None = None) -> list[Path]:
-    """Write all figures that the run directory has data for and return their paths, PNG and SVG of each.
-
-    directory: `figures` inside the run directory when None.
-    """
-    target = directory or report.outcome.path / "figures"
+def write_figures(report: Report) -> list[Path]:
+    """Write all figures that the run directory has data for into its `figures`; return paths, PNG and SVG of each."""
+    target = report.outcome.path / "figures"
     target.mkdir(parents=True, exist_ok=True)
     written = []
     with mpl.rc_context(RC), warnings.catch_warnings():

@@ -8,7 +8,6 @@ import numpy as np
 
 from fedvi.reports.curves import Group, main_range, spent
 from fedvi.reports.figures.tradeoff import has_tradeoff, private_points
-from fedvi.reports.figures.write import file_names
 from fedvi.reports.grid import grid
 from fedvi.reports.results import Report, Row
 
@@ -24,25 +23,19 @@ def page_data(report: Report) -> dict[str, Any]:
     return {
         "measures": [{"key": m.key, "axis": m.axis, "digits": m.digits} for m in report.measures],
         "methods": {
-            method: {
-                "label": row.full_label,
-                "base": row.base,
-                "colour": row.look.colour,
-                "dash": report.dashes.get(row.variant, ()),
-            }
+            method: {"label": row.full_label, "colour": row.look.colour, "dash": report.dashes.get(row.variant, ())}
             for method, row in methods.items()
         },
         "bases": {base: {"label": row.name, "colour": row.look.colour} for base, row in report.bases.items()},
         "partitions": [
             {
                 "name": partition,
-                "file": file,
                 "progress": _progress(report, partition, points),
                 "ends": {row.method: row.budget_ends for row in report.on(partition, table=True)},
                 "tradeoff": _tradeoff(report, partition) if has_tradeoff(report, partition) else {},
                 "spending": [_spending(row, group) for row, group in report.spenders(partition)],
             }
-            for partition, file in file_names(report.partitions).items()
+            for partition in report.partitions
         ],
         "grid": _grid(report),
     }

@@ -26,6 +26,7 @@ from fedvi.errors import InputError
 from fedvi.federation.coordinator import Coordinator
 from fedvi.federation.description import Description
 from fedvi.federation.invitation import KIT_FILES, unpack_kit
+from fedvi.federation.records import SiteRecord
 from fedvi.federation.transports.flare.controller import SiteController
 from fedvi.federation.transports.flare.jobs import write_job
 from fedvi.federation.transports.flare.kits import add_site, make_kits
@@ -237,8 +238,8 @@ class Recorder:
         self.handled.append((name, data))
         return b"answer"
 
-    def finished(self, name: str) -> bool:
-        return name == "done"
+    def site(self, name: str) -> SiteRecord:
+        return SiteRecord(name, "working", 0, 1, "", None, 1, 0, None, 0, 0, None)
 
 
 def ask(folder: Path, payload: Any) -> tuple[Message, Recorder]:

@@ -124,7 +124,7 @@ def test_ledger_verify_notices_an_older_copy_and_a_missing_witness(
 
 def test_ledger_errors_are_one_line_and_exit_code_1(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
-    for path, message in ((tmp_path / "missing.db", "There is no file"), (tmp_path / "empty.db", "is empty")):
+    for path, message in ((tmp_path / "missing.db", "Expected a file at"), (tmp_path / "empty.db", "is empty")):
         ran = fedvi("ledger", "show", path)
         assert ran.returncode == 1
         assert message in ran.stderr

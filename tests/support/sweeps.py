@@ -59,7 +59,7 @@ def long_config(rows: Path) -> dict[str, Any]:
     del config["partition"]["skewed"]
     private, pvi = config["method"]["private"], config["method"]["pvi"]
     private["privacy"]["epsilon"] = 0.5
-    config["method"] = {"private": private, "pvi": pvi | {"communications": 15_000, "evaluate_every": 5_000}}
+    config["method"] = {"private": private, "pvi": pvi | {"communications": 45_000, "evaluate_every": 5_000}}
     return config
 
 

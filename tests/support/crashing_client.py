@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dp_accounting  # noqa: F401 - takes a second, once for all clients
 import jax.numpy as jnp
+import optax  # noqa: F401 - as long
 
 from federations import logistic_tables
 from fedvi import PVI, Budget, Gaussian, LogisticRegression

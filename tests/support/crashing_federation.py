@@ -8,6 +8,9 @@ import warnings
 from pathlib import Path
 
 import dp_accounting  # noqa: F401 - takes a second, once for all victims
+import jax.flatten_util
+import jax.scipy.special  # noqa: F401
+import optax  # noqa: F401
 
 from fedvi.federation import wire
 from fedvi.federation.coordinator import Coordinator

@@ -11,8 +11,8 @@ Start with `fit` for tables, with `simulate` for everything else. The other publ
 
 from __future__ import annotations
 
+from fedvi.compiling import compile_loops_whole
 from fedvi.lazy import lazily
-from fedvi.xla import compile_loops_whole
 
 __version__ = "0.2.0.dev0"
 

@@ -35,7 +35,6 @@ PACKAGES = [
 
 LAYERS = [
     {
-        "arrays",
         "checks",
         "compiling",
         "config",
@@ -47,7 +46,6 @@ LAYERS = [
         "pytree",
         "sqlite",
         "web",
-        "xla",
     },
     {"families"},
     {"models"},

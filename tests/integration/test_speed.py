@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from federations import logistic_tables
 from fedvi import PVI, LogisticRegression, simulate
+from fedvi.compiling import EXTRA, LIMIT, OPTION, cache_compilations, cache_directory, compile_loops_whole
 from fedvi.experiments import RunSpec, Variant
 from fedvi.experiments.local_pool import arrange_jobs
 from fedvi.inference import GradientSteps
 from fedvi.inference.rows import check_tables, lay_out, roomy
 from fedvi.numerics import on_row_grid, row_lengths
 from fedvi.privacy import PoissonGaussian
-from fedvi.privacy.randomness import UPDATE, Seeded
+from fedvi.privacy.sampling import UPDATE, Seeded
 from fedvi.simulation.compiled import play_blocks
-from fedvi.xla import EXTRA, LIMIT, OPTION, cache_compilations, cache_directory, compile_loops_whole
 
 # Compilation
 
@@ -69,7 +69,7 @@ def test_xla_compiles_loops_whole_when_fedvi_was_imported() -> None:
 
 def test_compiled_code_is_kept_for_the_next_process(tmp_path: Path) -> None:
     code = """
-from fedvi.xla import cache_compilations, cache_directory
+from fedvi.compiling import cache_compilations, cache_directory
 cache_compilations()
 from jax import monitoring
 found = []

@@ -15,7 +15,7 @@ from fedvi.errors import BudgetClosed
 from fedvi.inference import GradientSteps, PrivateClient, Public
 from fedvi.inference.update import checked_update, draw
 from fedvi.privacy import FullBatchGaussian
-from fedvi.privacy.randomness import UPDATE, Seeded
+from fedvi.privacy.sampling import UPDATE, Seeded
 from victims import fork_for_every_line, say
 
 DIM = 2

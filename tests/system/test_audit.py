@@ -32,8 +32,7 @@ from fedvi.privacy.events import noise_given, poisson_gaussian
 from fedvi.privacy.lattice import Lattice, as_words, released
 from fedvi.privacy.ledger.ledger import read
 from fedvi.privacy.published import FixedSizeGaussian
-from fedvi.privacy.randomness import UPDATE, Seeded, Source, System
-from fedvi.privacy.sampling import padded, poisson_sample
+from fedvi.privacy.sampling import UPDATE, Seeded, Source, System, padded, poisson_sample
 from fedvi.privacy.sums import BoundedSum
 from fedvi.pytree import pytree
 

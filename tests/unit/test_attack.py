@@ -30,7 +30,7 @@ from fedvi.numerics import widen
 from fedvi.privacy import Budget, ClientLevel, FullBatch, lattice
 from fedvi.privacy.lattice import Lattice
 from fedvi.privacy.ledger.ledger import read
-from fedvi.privacy.randomness import Seeded, System
+from fedvi.privacy.sampling import Seeded, System
 from fedvi.privacy.sums import BoundedSum
 from fedvi.tables import BinaryTarget, Number, Schema
 

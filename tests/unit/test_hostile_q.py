@@ -25,7 +25,7 @@ from fedvi.errors import InputError
 from fedvi.inference import AveragedQuadratics, GradientSteps, PrivateClient, Public
 from fedvi.privacy import FullBatchGaussian
 from fedvi.privacy.ledger.ledger import read
-from fedvi.privacy.randomness import System
+from fedvi.privacy.sampling import System
 
 ROWS, CLIP, MOST = 100, 1.0, 1 + 1e-6
 STEPPED = PVI(GradientSteps(1, 0.5, FullBatchGaussian(1.0, CLIP)))

@@ -18,7 +18,7 @@ from fedvi.numerics import double_precision
 from fedvi.privacy import lattice as lattices
 from fedvi.privacy.events import ETA, TAU
 from fedvi.privacy.lattice import Lattice, as_pairs, as_words, from_words, released
-from fedvi.privacy.randomness import Seeded, Source, System
+from fedvi.privacy.sampling import Seeded, Source, System
 
 EXAMPLE = Lattice.of(1.5, 5.0, 216, 2**20)
 

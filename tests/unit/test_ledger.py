@@ -37,7 +37,7 @@ from fedvi.privacy.ledger import ledger as ledgers
 from fedvi.privacy.ledger.ledger import Ledger
 from fedvi.privacy.ledger.overlap import rows_digest
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
-from fedvi.privacy.randomness import System
+from fedvi.privacy.sampling import System
 from ledgers import BUDGET, DATA, UPDATE
 
 SUMMARY = gaussian(20.0, numbers=6)

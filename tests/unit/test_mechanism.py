@@ -32,8 +32,7 @@ from fedvi.privacy.clipping import ROUNDING
 from fedvi.privacy.events import NOT_PRIVATE, gaussian
 from fedvi.privacy.lattice import Lattice, as_pairs, from_words
 from fedvi.privacy.published import FixedSizeGaussian
-from fedvi.privacy.randomness import UPDATE, Seeded, System
-from fedvi.privacy.sampling import most_rows, poisson_sample
+from fedvi.privacy.sampling import UPDATE, Seeded, System, most_rows, poisson_sample
 
 DIM, BOUND = 3, 4.0
 

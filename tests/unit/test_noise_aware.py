@@ -44,7 +44,7 @@ from fedvi.numerics import Bounds, double_precision, on_row_grid, row_lengths, w
 from fedvi.privacy import ClientLevel, FullBatch, FullBatchGaussian, PoissonGaussian
 from fedvi.privacy.budget import least_noise
 from fedvi.privacy.clipping import clipped_sums, in_units
-from fedvi.privacy.randomness import UPDATE, Seeded
+from fedvi.privacy.sampling import UPDATE, Seeded
 from fedvi.pytree import pytree
 from fedvi.simulation import Asynchronous, EventDriven, Paced, RoundRobin, Synchronous
 

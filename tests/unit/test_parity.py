@@ -16,7 +16,7 @@ from fedvi.federation.coordinator import Coordinator
 from fedvi.federation.site import Site
 from fedvi.inference import spec as recipes
 from fedvi.privacy.ledger import ledger as ledgers
-from fedvi.privacy.randomness import UPDATE, Seeded
+from fedvi.privacy.sampling import UPDATE, Seeded
 from fedvi.privacy.sums import part_of
 from fedvi.pytree import pytree, static
 from fedvi.simulation import Result, RoundRobin, Schedule, Turn

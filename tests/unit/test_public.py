@@ -30,8 +30,7 @@ from fedvi.privacy import ClientLevel, FullBatch, FullBatchGaussian, PoissonGaus
 from fedvi.privacy.budget import default_delta
 from fedvi.privacy.ledger.disclosure import disclosure, to_markdown
 from fedvi.privacy.ledger.ledger import read
-from fedvi.privacy.randomness import Seeded
-from fedvi.privacy.sampling import default_public_rows, most_rows, poisson_sample
+from fedvi.privacy.sampling import Seeded, default_public_rows, most_rows, poisson_sample
 from fedvi.privacy.sums import BoundedSum
 from fedvi.tables import BinaryTarget, Category, Number, Schema
 from fedvi.tables.encode import encode

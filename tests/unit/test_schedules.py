@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedvi.errors import InputError
-from fedvi.privacy.randomness import Seeded
+from fedvi.privacy.sampling import Seeded
 from fedvi.simulation import Asynchronous, EventDriven, Paced, RoundRobin, Schedule, Synchronous, Turn
 from fedvi.simulation.schedules import SCRATCH, PlannedTurn, plan
 

@@ -20,8 +20,7 @@ from fedvi.models import CustomModel, LinearRegression, LogisticRegression
 from fedvi.models.width import rows_at
 from fedvi.privacy import ClientLevel, FullBatchGaussian
 from fedvi.privacy.ledger.ledger import read
-from fedvi.privacy.randomness import STATISTIC, Seeded, System
-from fedvi.privacy.sampling import most_rows
+from fedvi.privacy.sampling import STATISTIC, Seeded, System, most_rows
 from fedvi.privacy.sums import BoundedSum, part_of
 from fedvi.tables import BinaryTarget, Category, Number, Schema
 from fedvi.tables.standardise import Standardisation

@@ -21,7 +21,7 @@ from fedvi.inference.update import checked_update, draw, init_client, update
 from fedvi.models import Model, MonteCarlo
 from fedvi.privacy import FullBatch, Minibatch
 from fedvi.privacy.events import NOT_PRIVATE
-from fedvi.privacy.randomness import UPDATE, Seeded
+from fedvi.privacy.sampling import UPDATE, Seeded
 
 DIM, ROWS = 4, 60
 

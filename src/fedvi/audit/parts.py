@@ -18,7 +18,7 @@ from fedvi.audit.noise import ALPHA, Finding, audit_noise
 from fedvi.audit.subject import CANARY, Subject, everybody, noise_of, silent, some, without_canary
 from fedvi.errors import InputError
 from fedvi.inference.local_problem import Draws
-from fedvi.privacy.randomness import Seeded, Source, System
+from fedvi.privacy.sampling import Seeded, Source, System
 
 NUMBERS = 1_000_000
 """Numbers with noise that the statistics of the noise rest on."""

@@ -27,8 +27,7 @@ from fedvi.models.logistic import LogisticRegression
 from fedvi.numerics import on_row_grid
 from fedvi.privacy.events import CLIENT, Event
 from fedvi.privacy.lattice import Lattice, as_pairs, from_words
-from fedvi.privacy.randomness import Source
-from fedvi.privacy.sampling import most_rows
+from fedvi.privacy.sampling import Source, most_rows
 from fedvi.pytree import precision
 
 CANARY = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedvi.audit.noise import Finding, audit_noise
 from fedvi.audit.parts import CANARIES, NUMBERS
-from fedvi.privacy.randomness import Seeded, Source
+from fedvi.privacy.sampling import Seeded, Source
 from fedvi.privacy.sums import BoundedSum
 
 Vectors = Callable[[np.ndarray, np.ndarray], np.ndarray]

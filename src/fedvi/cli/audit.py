@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedvi.audit.membership import AuditResult
     from fedvi.audit.noise import Finding
     from fedvi.audit.subject import Subject
-    from fedvi.privacy.randomness import Source
+    from fedvi.privacy.sampling import Source
 
 
 def audit(
@@ -56,7 +56,7 @@ def audit(
     from fedvi.audit.membership import audit_update
     from fedvi.audit.parts import audit_parts
     from fedvi.audit.picture import draw_audit
-    from fedvi.privacy.randomness import UPDATE, Seeded, System
+    from fedvi.privacy.sampling import UPDATE, Seeded, System
 
     findings: dict[str, list[Finding]] = {}
     count = itertools.count()

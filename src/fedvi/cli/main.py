@@ -22,8 +22,8 @@ from fedvi.cli.ledger import app as ledger
 from fedvi.cli.predict import predict
 from fedvi.cli.schema import app as schema
 from fedvi.cli.site import app as site
+from fedvi.compiling import cache_compilations
 from fedvi.errors import FedviError, InputError
-from fedvi.xla import cache_compilations
 
 app = typer.Typer(
     help="Learn Bayesian models from many sites, with differential privacy.",

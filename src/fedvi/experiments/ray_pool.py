@@ -117,7 +117,7 @@ def _portable() -> Callable[[str, bytes, Any], tuple[str, Any]]:
 
         if fedvi.__version__ != version:
             return f"fedvi {fedvi.__version__}", None
-        from fedvi.xla import cache_compilations
+        from fedvi.compiling import cache_compilations
 
         cache_compilations()
         from fedvi.datasets.sources import Dataset

@@ -19,10 +19,9 @@ from typing import Any, Protocol, Self
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from fedvi.arrays import Array, namespace
 from fedvi.compiling import jax
 from fedvi.errors import ImproperError
-from fedvi.numerics import Bounds
+from fedvi.numerics import Array, Bounds, namespace
 from fedvi.pytree import leaves, tree_map
 
 

@@ -13,11 +13,25 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from fedvi.arrays import Array, cholesky, default_namespace, diagonal_matrix, inverse_lower, namespace
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import ExactlyProjected, GaussianFamily
-from fedvi.numerics import Bounds, cut, power_above, row_bits, row_sums, snapped, weight_bits, whole_row_sums
+from fedvi.numerics import (
+    Array,
+    Bounds,
+    cholesky,
+    cut,
+    default_namespace,
+    diagonal_matrix,
+    inverse_lower,
+    namespace,
+    power_above,
+    row_bits,
+    row_sums,
+    snapped,
+    weight_bits,
+    whole_row_sums,
+)
 from fedvi.pytree import precision, pytree, tree_map
 
 

@@ -23,10 +23,10 @@ from typing import Any, Self
 
 from jaxtyping import Bool, Float, Int
 
-from fedvi.arrays import Array, namespace
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.families.mean_field import Gaussian
+from fedvi.numerics import Array, namespace
 from fedvi.pytree import pytree
 
 

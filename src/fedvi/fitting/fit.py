@@ -28,8 +28,7 @@ from fedvi.inference.spec import STANDARDISE, UPDATES, WIDTH, Spec, default_spec
 from fedvi.models.base import Model
 from fedvi.models.width import rows_at
 from fedvi.privacy.budget import AUTO, Budget
-from fedvi.privacy.randomness import STATISTIC, Seeded
-from fedvi.privacy.sampling import default_public_rows
+from fedvi.privacy.sampling import STATISTIC, Seeded, default_public_rows
 from fedvi.privacy.sums import BoundedSum, part_of
 from fedvi.pytree import stack
 from fedvi.simulation.results import Result

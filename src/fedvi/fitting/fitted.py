@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from fedvi.arrays import namespace
 from fedvi.checks import in_range, whole
 from fedvi.compiling import jax
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.models.base import Model
 from fedvi.models.predictive import reach_of
+from fedvi.numerics import namespace
 from fedvi.privacy.events import to_json
 from fedvi.privacy.ledger.statement import Spent
 from fedvi.pytree import tree_map

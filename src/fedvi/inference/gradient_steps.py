@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float, Int
 
-from fedvi.arrays import Array
 from fedvi.checks import not_a_class, positive, whole
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
@@ -17,6 +16,7 @@ from fedvi.families.base import GaussianFamily
 from fedvi.inference.local_problem import Draws, Problem
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Model
+from fedvi.numerics import Array
 from fedvi.privacy.mechanism import Mechanism
 from fedvi.privacy.without_privacy import Minibatch
 from fedvi.pytree import pytree, static

@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
-from fedvi.arrays import Array
 from fedvi.compiling import jnp
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Model
-from fedvi.privacy.batch import Batch
+from fedvi.numerics import Array
+from fedvi.privacy.clipping import Batch
 from fedvi.privacy.mechanism import Mechanism
 from fedvi.pytree import pytree, take
 

@@ -13,12 +13,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.rows import check_table
 from fedvi.models.base import Model
 from fedvi.models.predictive import Predictive
+from fedvi.numerics import Array
 
 CHUNK = 16
 """Rows that are predicted at a time: few, so that what is made of them stays in a core's cache."""

@@ -24,7 +24,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float, Int
 
-from fedvi.arrays import Array
 from fedvi.checks import in_range, not_a_class, positive, whole
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
@@ -35,6 +34,7 @@ from fedvi.inference.local_problem import Draws, Problem, Public, Solver
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Model
 from fedvi.models.quadratic import Quadratic, QuadraticPart
+from fedvi.numerics import Array
 from fedvi.privacy.mechanism import FullBatchGaussian, Mechanism
 from fedvi.pytree import pytree, static
 

@@ -34,8 +34,7 @@ from fedvi.privacy.ledger.acknowledgements import MOVED, OTHER_DATA
 from fedvi.privacy.ledger.ledger import Ledger, read
 from fedvi.privacy.ledger.overlap import Sketch
 from fedvi.privacy.ledger.witness import machine_key
-from fedvi.privacy.randomness import System
-from fedvi.privacy.sampling import default_public_rows
+from fedvi.privacy.sampling import System, default_public_rows
 from fedvi.privacy.sums import BoundedSum
 
 LARGEST_PREDICTOR = 1e6

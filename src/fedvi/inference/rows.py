@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fedvi.arrays import Array
 from fedvi.checks import LARGEST_FEATURE_BOUND, in_range
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.numerics import row_lengths
+from fedvi.numerics import Array, row_lengths
 from fedvi.pytree import precision, pytree
 
 if TYPE_CHECKING:

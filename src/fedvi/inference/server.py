@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from fedvi.arrays import Array, default_namespace, namespace
 from fedvi.compiling import jax
 from fedvi.errors import (
     ImproperError,
@@ -35,6 +34,7 @@ from fedvi.errors import (
 )
 from fedvi.families.base import Factor, GaussianFamily, require_proper
 from fedvi.inference.update import Release
+from fedvi.numerics import Array, default_namespace, namespace
 from fedvi.pytree import choose, leaves, loaded_jax, put, pytree, repeat, take
 
 

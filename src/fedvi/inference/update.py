@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt32
 
-from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.errors import ImproperError
 from fedvi.families.base import Factor, GaussianFamily, require_proper
@@ -29,9 +28,10 @@ from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.local_problem import Draws, Public
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Model
+from fedvi.numerics import Array
 from fedvi.privacy.events import NOT_PRIVATE
 from fedvi.privacy.lattice import Lattice, as_pairs
-from fedvi.privacy.randomness import Source
+from fedvi.privacy.sampling import Source
 from fedvi.pytree import choose, precision, pytree, static
 
 

@@ -17,14 +17,13 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.models.predictive import Predictive
 from fedvi.models.row_vectors import Part, StoredVectors, VectorsOf
 from fedvi.models.width import Width
-from fedvi.numerics import widen
+from fedvi.numerics import Array, widen
 
 C = TypeVar("C")
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.arrays import Array
 from fedvi.checks import whole
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.models.base import Model
 from fedvi.models.predictive import Predictive
+from fedvi.numerics import Array
 from fedvi.pytree import pytree, static
 
 

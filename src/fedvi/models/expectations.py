@@ -11,8 +11,8 @@ import functools
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.arrays import Array, namespace, special
 from fedvi.checks import whole
+from fedvi.numerics import Array, namespace, special
 from fedvi.pytree import pytree, static
 
 

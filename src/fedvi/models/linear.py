@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.arrays import Array
 from fedvi.checks import positive
 from fedvi.compiling import jnp
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.predictive import Normal
 from fedvi.models.width import Width
+from fedvi.numerics import Array
 from fedvi.pytree import pytree
 
 

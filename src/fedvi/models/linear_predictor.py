@@ -21,14 +21,13 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import ExactProjection
 from fedvi.models.base import Model
 from fedvi.models.expectations import GaussHermite
 from fedvi.models.row_vectors import Part, ProjectedVectors, VectorsOf
-from fedvi.numerics import widen
+from fedvi.numerics import Array, widen
 
 C = TypeVar("C")
 

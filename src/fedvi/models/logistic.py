@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.arrays import Array, namespace
 from fedvi.checks import not_a_class, one_of
 from fedvi.compiling import jax, jnp
 from fedvi.families.base import GaussianFamily
@@ -28,6 +27,7 @@ from fedvi.models.expectations import GaussHermite, MonteCarlo, log_expected_sig
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.predictive import Bernoulli, reach_of, sigmoid
 from fedvi.models.width import Width
+from fedvi.numerics import Array, namespace
 from fedvi.pytree import pytree, static
 
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.arrays import Array, namespace, special
 from fedvi.errors import InputError
+from fedvi.numerics import Array, namespace, special
 from fedvi.pytree import pytree
 
 

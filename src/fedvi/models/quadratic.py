@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedvi.arrays import Array
 from fedvi.checks import one_number
 from fedvi.compiling import jnp
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.models.row_vectors import Part, ScaledRows, SquaredRows, VectorsOf
-from fedvi.numerics import row_bits, widen
+from fedvi.numerics import Array, row_bits, widen
 from fedvi.pytree import pytree
 
 

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 
 from jaxtyping import Float
 
-from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.families.base import ExactProjection
-from fedvi.numerics import Bounds, cut, row_bits, row_sums
+from fedvi.numerics import Array, Bounds, cut, row_bits, row_sums
 from fedvi.pytree import pytree, static
 
 

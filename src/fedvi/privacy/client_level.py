@@ -16,11 +16,10 @@ from typing import TypeVar
 
 from jaxtyping import Float
 
-from fedvi.arrays import Array
 from fedvi.checks import one_number
 from fedvi.compiling import jax, jnp
 from fedvi.models.row_vectors import Part, StoredVectors
-from fedvi.numerics import Bounds, double_precision, widen
+from fedvi.numerics import Array, Bounds, double_precision, widen
 from fedvi.privacy.clipping import clipped_sums, in_units
 from fedvi.privacy.events import CLIENT, gaussian, noise_given
 from fedvi.privacy.lattice import Lattice, Words, with_its_noise

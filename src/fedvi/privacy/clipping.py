@@ -18,20 +18,72 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from jaxtyping import Float
+from jaxtyping import Float, Int, UInt32
 
-from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.models.row_vectors import Part
-from fedvi.numerics import Bounds, bits_of, snapped, weight_bits
+from fedvi.numerics import Array, Bounds, bits_of, snapped, weight_bits
+from fedvi.pytree import pytree
+
+S = TypeVar("S")
 
 ROUNDING = 1e-6
 """Relative error that is allowed for in a row's part, beside cutting, which only shortens it."""
 
 LONGEST_OFFSET = 2.0**14
 """Clip norms beyond which an offset is shortened: all rows point away from it then, whatever they hold."""
+
+
+@pytree
+class Batch:
+    """What one step of one update gets: which rows, and what noise.
+
+    x, y, lengths: a buffer of rows. rows: those of the batch, by number. mask: 1 for rows that count, 0 for padding.
+    feature_bound: of entries of x, if they are on their grid (`fedvi.numerics`); public.
+    scale: weight of the likelihood of each row of a batch; public.
+    total: `scale` times the expected number of rows in a batch; public.
+    grid: of sum and noise; public.
+    model_noise: standard normals. privacy_noise: whole numbers, as pairs of words.
+    """
+
+    x: Float[Array, "buffer ..."]
+    y: Float[Array, "buffer ..."]
+    lengths: Float[Array, " buffer"]
+    rows: Int[Array, " capacity"]
+    mask: Float[Array, " capacity"]
+    feature_bound: Float[Array, ""]
+    scale: Float[Array, ""]
+    total: Float[Array, ""]
+    grid: Float[Array, ""]
+    model_noise: Float[Array, ...]
+    privacy_noise: UInt32[Array, "n 2"]
+
+    def take(self, rows: Any) -> tuple[Array, Array, Array]:
+        """Return x, y and lengths of some rows, by number."""
+        x, y, lengths = (part.at[rows].get(mode="promise_in_bounds") for part in (self.x, self.y, self.lengths))
+        return x, y, lengths
+
+    def sum_over_rows(self, part: Callable[[Array, Array], S], at_once: int) -> S:
+        """Return the sum of `part(rows, mask)` over the batch, always so many rows, by number, at once.
+
+        Padding behind the last row that counts is never looked at: a batch costs what it holds, not its room.
+        """
+        missing = (0, -self.mask.size % at_once)
+        rows, mask = jnp.pad(self.rows, missing, mode="edge"), jnp.pad(self.mask, missing)  # no other client's rows
+
+        def add(k: Array, total: S) -> S:
+            some = (jax.lax.dynamic_slice_in_dim(array, k * at_once, at_once) for array in (rows, mask))
+            return jax.tree.map(jnp.add, total, part(*some))
+
+        first = jnp.zeros((), rows.dtype)
+        last = jnp.max(jnp.where(mask > 0, jnp.arange(1, mask.size + 1, dtype=rows.dtype), first))
+        shapes = jax.eval_shape(lambda: part(rows[:at_once], mask[:at_once]))
+        nothing: S = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        total: S = jax.lax.fori_loop(first, (last + (at_once - 1)) // at_once, add, nothing)
+        return total
+
 
 Sums = tuple[Any, Float[Array, ""]]
 """Whole-number sums, part by part, and how often the offset is to be subtracted, in units of `_count_step`."""
@@ -62,14 +114,14 @@ def clipped_sums(parts: Any, mask: Float[Array, " n"], bounds: Bounds, offset: A
             counts = counts + jnp.sum(jnp.trunc(weights * (1 / _count_step(bounds))))
         return vectors.whole_sum(weights, own)
 
-    return _map(clipped, parts), counts
+    return jax.tree.map(clipped, parts, is_leaf=_is_part), counts
 
 
 def in_units(sums: Sums, parts: Any, bounds: Bounds, offset: Any = None) -> Any:
     """Return whole-number sums as numbers. parts: of any rows, since only public numbers in them are used."""
     whole, counts = sums
     bounds = dataclasses.replace(bounds, shifted=offset is not None)
-    units = _map(lambda part: part.vectors.units(_bounds_of(part, bounds)), parts)
+    units = jax.tree.map(lambda part: part.vectors.units(_bounds_of(part, bounds)), parts, is_leaf=_is_part)
     total = jax.tree.map(lambda numbers, unit: numbers * jnp.where(jnp.isfinite(unit), unit, 0), whole, units)
     if offset is None:
         return total
@@ -95,5 +147,5 @@ def _bounds_of(part: Part, bounds: Bounds) -> Bounds:
     return dataclasses.replace(bounds, norm=bounds.norm * jnp.sqrt(share))
 
 
-def _map(function: Callable[[Part], Any], parts: Any) -> Any:
-    return jax.tree.map(function, parts, is_leaf=lambda node: isinstance(node, Part))
+def _is_part(node: object) -> bool:
+    return isinstance(node, Part)

@@ -37,11 +37,10 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float, Int, UInt32
 
-from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.numerics import narrow, widen
-from fedvi.privacy.randomness import Source
+from fedvi.numerics import Array, narrow, widen
+from fedvi.privacy.sampling import Source
 
 T = TypeVar("T")
 Words = UInt32[Array, "k 2"]

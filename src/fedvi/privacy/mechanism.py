@@ -23,18 +23,16 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.arrays import Array
 from fedvi.checks import in_range, one_number, one_of
 from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
-from fedvi.numerics import Bounds, double_precision, widen
-from fedvi.privacy.batch import Batch
-from fedvi.privacy.clipping import clipped_sums, in_units, usable_offset
+from fedvi.numerics import Array, Bounds, double_precision, widen
+from fedvi.privacy.clipping import Batch, clipped_sums, in_units, usable_offset
 from fedvi.privacy.events import MOST_NOISE, ROW, gaussian, noise_given, padded_poisson_gaussian, poisson_gaussian
 from fedvi.privacy.lattice import Lattice, Words, with_its_noise
-from fedvi.privacy.randomness import Source
 from fedvi.privacy.sampling import (
     AllRows,
+    Source,
     all_rows,
     check_batch,
     expected_batch,

@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxtyping import Float
 
-from fedvi.arrays import Array
+from fedvi.numerics import Array
 from fedvi.privacy.budget import PAPER, Budget
 from fedvi.privacy.events import noise_given, poisson_gaussian
 from fedvi.privacy.mechanism import GaussianMechanism

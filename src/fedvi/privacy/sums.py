@@ -23,8 +23,7 @@ from fedvi.errors import InputError
 from fedvi.privacy.budget import Budget, noise_for
 from fedvi.privacy.events import LEAST_NOISE, MOST_NOISE, Event, gaussian
 from fedvi.privacy.lattice import Lattice
-from fedvi.privacy.randomness import Source
-from fedvi.privacy.sampling import most_rows
+from fedvi.privacy.sampling import Source, most_rows
 
 SLACK = 1e-6
 """Rows are clipped to a little less than one, for rounding in their lengths."""

@@ -4,7 +4,7 @@ These are mechanisms (`fedvi.privacy.mechanism`) that add no noise and promise n
 one static shape: rows beyond a client's own batch are masked. Sums over a batch are scaled by the public `rows /
 expected batch size`, never by what a batch happened to hold.
 
-Batches come from NumPy's generator of a source (`fedvi.privacy.randomness`).
+Batches come from NumPy's generator of a source (`fedvi.privacy.sampling`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Self, TypeVar
 
 from jaxtyping import Float
 
-from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
-from fedvi.privacy.batch import Batch
+from fedvi.numerics import Array
+from fedvi.privacy.clipping import Batch
 from fedvi.privacy.events import NOT_PRIVATE, ROW
 from fedvi.privacy.lattice import Words
 from fedvi.privacy.sampling import AllRows, FixedSize, check_batch

@@ -14,7 +14,6 @@ import functools
 
 from jaxtyping import Int
 
-from fedvi.arrays import Array
 from fedvi.compiling import jax, jnp
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.inference.algorithms import Algorithm
@@ -23,6 +22,7 @@ from fedvi.inference.rows import ClientRows
 from fedvi.inference.server import ServerState, Verdict, init_server, server_step
 from fedvi.inference.update import ClientState, init_client, update
 from fedvi.models.base import Model
+from fedvi.numerics import Array
 from fedvi.pytree import choose, put, pytree, repeat, take
 
 

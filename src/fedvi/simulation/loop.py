@@ -24,7 +24,7 @@ from fedvi.inference.local_problem import Draws, Public
 from fedvi.inference.server import Verdict, raise_unless_accepted
 from fedvi.inference.update import draw
 from fedvi.models.base import Model
-from fedvi.privacy.randomness import SCHEDULE, UPDATE, Seeded
+from fedvi.privacy.sampling import SCHEDULE, UPDATE, Seeded
 from fedvi.pytree import take
 from fedvi.simulation.budgets import ClientBudgets
 from fedvi.simulation.clients import Clients

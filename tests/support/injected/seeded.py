@@ -16,7 +16,7 @@ numbers = itertools.count(1)
 
 def simulated_source() -> Any:
     """Return the randomness of this process's next update, as the simulation has it."""
-    from fedvi.privacy.randomness import UPDATE, Seeded
+    from fedvi.privacy.sampling import UPDATE, Seeded
 
     site = Path(os.environ["FEDVI_FLARE_FOLDER"]).parent.name
     return Seeded(SEED, UPDATE, SITES.index(site), next(numbers))
@@ -28,4 +28,4 @@ def change(module: Any) -> None:
 
 
 if "FEDVI_FLARE_FOLDER" in os.environ:  # in processes of the engine only
-    change_when_loaded({"fedvi.privacy.randomness": change})
+    change_when_loaded({"fedvi.privacy.sampling": change})

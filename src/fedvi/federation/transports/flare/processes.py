@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 import psutil
 
+from fedvi.compiling import cache_compilations
 from fedvi.errors import InputError
 from fedvi.federation.transports.flare.closed import SERVER_PARENT, SITE_PARENT
 from fedvi.federation.transports.flare.kits import CONFIGURATION, ORGANISATION
 from fedvi.federation.transports.flare.names import CONNECTION, ENGINE_FOLDER, SERVER_FOLDER
 from fedvi.federation.transports.flare.workspace import site_of, write_workspace
-from fedvi.xla import cache_compilations
 
 CLOSED = "fedvi.federation.transports.flare.closed"
 MARK = "FEDVI_FLARE_FOLDER"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,7 @@ from unittest.mock import patch
 from benchmarks.problem import FEATURES, ROWS, STEPS
 from benchmarks.timing import Contender, take_turns
 from fedvi.privacy.budget import Budget
+from fedvi.privacy.events import Event
 from fedvi.privacy.ledger.ledger import Ledger
 from fedvi.privacy.mechanism import PoissonGaussian
 
@@ -47,7 +48,7 @@ def measure_accountant(rounds: int) -> dict[str, float]:
     }
 
 
-def _event(noise_multiplier: float) -> Hashable:
+def _event(noise_multiplier: float) -> Event:
     """Return the event of an update; each noise is accounted for once, so that nothing is remembered of it."""
     return PoissonGaussian(noise_multiplier).event(ROWS, STEPS, 2 * FEATURES)
 

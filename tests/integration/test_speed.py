@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federations import logistic_tables
-from fedvi import PVI, LogisticRegression, simulate
+from fedvi import PVI, LogisticRegression, compiling, simulate
 from fedvi.compiling import EXTRA, LIMIT, OPTION, cache_compilations, cache_directory, compile_loops_whole
 from fedvi.experiments import RunSpec, Variant
 from fedvi.experiments.local_pool import arrange_jobs
@@ -151,7 +151,7 @@ def test_data_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
         places.append((array.ctypes.data, there.unsafe_buffer_pointer()))
         return there
 
-    monkeypatch.setattr(jax, "device_put", watched)
+    monkeypatch.setattr(compiling.jax, "device_put", watched)
     lay_out(check_tables(logistic_tables([500, 700], 5), LogisticRegression()))
     assert len(places) == 3
     assert all(given == used for given, used in places)

@@ -23,6 +23,7 @@ from fedvi.errors import (
 )
 from fedvi.inference import Release, Server
 from fedvi.inference.server import _compiled_step, server_step
+from fedvi.privacy.events import gaussian
 
 DIM = 3
 
@@ -114,7 +115,7 @@ def test_events_are_not_compiled_in() -> None:
     coordinator = Server.start(Gaussian.standard(DIM), "abcd")
     compilations = set()
     for index, name in enumerate("abcd"):
-        coordinator = coordinator.receive(name, Release(release().factor, jnp.int32(1), event=("an event", index)))
+        coordinator = coordinator.receive(name, Release(release().factor, jnp.int32(1), event=gaussian(1.0 + index)))
         compilations.add(_compiled_step()._cache_size())
     assert len(compilations) == 1
 

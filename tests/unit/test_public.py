@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fedvi import PVI, Budget, Gaussian, LogisticRegression, NoiseAwarePVI, fit, simulate
+from fedvi import PVI, Budget, Gaussian, LogisticRegression, NoiseAwarePVI, compiling, fit, simulate
 from fedvi.cli.main import app
 from fedvi.errors import FewUnits, InputError, ValuesClipped
 from fedvi.federation import wire
@@ -262,7 +262,7 @@ def test_the_feature_bound_of_a_schema_is_public_and_enough() -> None:
 
 
 def test_private_updates_refuse_backends_other_than_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(compiling.jax, "default_backend", lambda: "gpu")
     with pytest.raises(InputError, match="Expected private updates on the CPU, got JAX's backend 'gpu'"):
         opened(tmp_path / "ledger", table(200))
 
@@ -355,4 +355,4 @@ def test_the_price_of_the_distance_from_real_normals_is_counted() -> None:
         free, paid = (epsilon({gaussian(5.0, 1, numbers): 1}, 1e-4, accountant, target=1.0) for numbers in (0, 10**6))
         assert free < paid < free + 1e-5
     event = PoissonGaussian(5.0).event(3907, 25, 216)
-    assert 0 < event.distance * 239 < 1e-6  # type: ignore[attr-defined]
+    assert 0 < event.distance * 239 < 1e-6

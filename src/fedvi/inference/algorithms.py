@@ -17,7 +17,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Hashable
 from dataclasses import field
 from typing import Any, Self
 
@@ -33,6 +32,7 @@ from fedvi.inference.rows import CheckedTable
 from fedvi.numerics import Array
 from fedvi.privacy.budget import Budget, least_noise
 from fedvi.privacy.client_level import ClientLevel
+from fedvi.privacy.events import AnyEvent
 from fedvi.privacy.lattice import Lattice
 from fedvi.privacy.mechanism import Protection
 from fedvi.privacy.without_privacy import FullBatch, Minibatch
@@ -103,7 +103,7 @@ class Algorithm(abc.ABC):
         """Return how many numbers get noise together, in a step or in a release."""
         return prior.size if self.client_level is None else self.first_factor(prior).size
 
-    def event(self, prior: GaussianFamily, public_rows: int) -> Hashable:
+    def event(self, prior: GaussianFamily, public_rows: int) -> AnyEvent:
         """Return what one update of a client that declares so many rows does to them."""
         return self.protection.event(public_rows, self.solver.steps, self.numbers(prior))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Table
 from fedvi.inference.update import ClientState, Release, check_request, checked_update, draw, init_client
 from fedvi.models.base import Model
 from fedvi.privacy.budget import Budget, warn_if_few
-from fedvi.privacy.events import NOT_PRIVATE, ROW
+from fedvi.privacy.events import NOT_PRIVATE, ROW, AnyEvent
 from fedvi.privacy.ledger.acknowledgements import MOVED, OTHER_DATA
 from fedvi.privacy.ledger.ledger import Ledger, read
 from fedvi.privacy.ledger.overlap import Sketch
@@ -56,7 +56,7 @@ class PrivateClient(Closing):
         _check_guarantee(algorithm, public.prior, rows.public)
         _check_backend()
         self.ledger = ledger
-        self.event: Hashable = algorithm.event(public.prior, rows.public)
+        self.event: AnyEvent = algorithm.event(public.prior, rows.public)
         if ledger.book.unit != algorithm.unit:
             raise InputError(f"Expected a ledger for one {algorithm.unit}, got one for one {ledger.book.unit}.")
         self.state: ClientState = init_client(algorithm, public.prior)
@@ -109,7 +109,7 @@ class PrivateClient(Closing):
         units = rows.public if of_rows else int(public.clients)
         warn_if_few(units, "rows" if of_rows else "clients")
         fixed = budget.fixed(units)
-        beside: Mapping[Hashable, int] = collections.Counter(part.event for part in sums)
+        beside: Mapping[Any, int] = collections.Counter(part.event for part in sums)
         rest = fixed.beside(beside) if beside else fixed
         most = float("inf") if updates is None else updates
         algorithm = algorithm.calibrated(public.prior, rest, rows.public, most)
@@ -237,7 +237,7 @@ def _own(setting: Any) -> Any:
     return np.array(setting) if isinstance(setting, np.ndarray) else setting
 
 
-def _plan_beside(ledger: Ledger, beside: Mapping[Hashable, int], update: Hashable) -> None:
+def _plan_beside(ledger: Ledger, beside: Mapping[Any, int], update: AnyEvent) -> None:
     """Plan the sums, all of them before anything was released."""
     if update in beside:
         raise InputError("Expected sums with other noise than updates have, got the same. Give the sum a little more.")

@@ -15,7 +15,6 @@ stays, and a `Release`, the one thing that may leave. Simulations and real sites
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from fedvi.inference.local_problem import Draws, Public
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Model
 from fedvi.numerics import Array
-from fedvi.privacy.events import NOT_PRIVATE
+from fedvi.privacy.events import NOT_PRIVATE, AnyEvent
 from fedvi.privacy.lattice import Lattice, as_pairs
 from fedvi.privacy.sampling import Source
 from fedvi.pytree import choose, precision, pytree, static
@@ -63,7 +62,7 @@ class Release:
 
     factor: Factor
     sequence: Int[Array, ""]
-    event: Hashable = static(default=NOT_PRIVATE)
+    event: AnyEvent = static(default=NOT_PRIVATE)
     schema: str = static(default="")
 
 

@@ -31,15 +31,15 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fedvi.checks import in_range, one_of
 from fedvi.errors import InputError
-from fedvi.privacy.events import NOT_PRIVATE, TAU, Event, known
+from fedvi.privacy.events import NOT_PRIVATE, TAU, AnyEvent, Event, known
 
-Composition = frozenset[tuple[Any, int]]
+Composition = frozenset[tuple[Event, int]]
 """Events and how often each occurs."""
 
 LARGE = 20.0
@@ -88,7 +88,7 @@ def epsilon(
     spent = composition(events) if isinstance(events, Mapping) else events
     if not spent:
         return 0.0
-    if any(event == NOT_PRIVATE for event, _ in spent):
+    if any(cast(AnyEvent, event) == NOT_PRIVATE for event, _ in spent):
         return math.inf
     for event, _ in spent:
         known(event)

@@ -14,14 +14,14 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedvi.checks import one_of, positive, whole
 from fedvi.errors import FewUnits, InputError
 from fedvi.privacy import accounting
 from fedvi.privacy.accounting import ACCOUNTANTS, SUBSTITUTE, Composition, check_delta, composition
-from fedvi.privacy.events import LEAST_NOISE, MOST_NOISE, NOT_PRIVATE, poisson_gaussian, with_noise
+from fedvi.privacy.events import LEAST_NOISE, MOST_NOISE, NOT_PRIVATE, AnyEvent, poisson_gaussian, with_noise
 
 AUTO, PAPER = "auto", "paper"
 
@@ -110,7 +110,7 @@ class Budget:
         """Return the epsilon of these events at the budget's (fixed) delta."""
         return _spent(self, composition(events))
 
-    def most_updates(self, event: Hashable, already: Mapping[Any, int] | None = None) -> int:
+    def most_updates(self, event: AnyEvent, already: Mapping[Any, int] | None = None) -> int:
         """Return how many updates with this event fit beside what is spent or reserved already."""
         if event == NOT_PRIVATE:
             raise InputError(
@@ -145,9 +145,9 @@ def _spent(budget: Budget, events: Composition) -> float:
 
 
 @functools.lru_cache(maxsize=65536)
-def _most_updates(budget: Budget, event: Hashable, already: Composition) -> int:
+def _most_updates(budget: Budget, event: AnyEvent, already: Composition) -> int:
     def cost(updates: int) -> float:
-        counts = dict(already)
+        counts: dict[Any, int] = dict(already)
         counts[event] = counts.get(event, 0) + updates
         return _spent(budget, composition(counts))
 
@@ -176,7 +176,7 @@ def _largest_within(cost: Callable[[int], float], target: float, most: int, gues
     return fits
 
 
-def noise_for(event_with: Callable[[float], Hashable], updates: int, budget: Budget) -> float:
+def noise_for(event_with: Callable[[float], AnyEvent], updates: int, budget: Budget) -> float:
     """Return the least noise multiplier, to four digits and rounded up, with which so many updates fit the budget.
 
     event_with: from a noise multiplier to the event of one update.
@@ -213,7 +213,7 @@ def noise_for(event_with: Callable[[float], Hashable], updates: int, budget: Bud
 
 
 @functools.lru_cache(maxsize=4096)
-def least_noise(event: Hashable, updates: int, budget: Budget) -> float:
+def least_noise(event: AnyEvent, updates: int, budget: Budget) -> float:
     """Return the least noise multiplier with which so many updates with an event like this one fit the budget."""
     return noise_for(lambda noise: with_noise(event, noise), updates, budget)
 
@@ -270,7 +270,7 @@ def calibrate(
     check_delta(delta)
     budget = None if epsilon is None else Budget(epsilon, delta, accountant)
 
-    def event_with(noise: float) -> Hashable:
+    def event_with(noise: float) -> AnyEvent:
         return poisson_gaussian(noise, sampling_rate, steps, numbers)
 
     if noise_multiplier is None and budget and updates:

@@ -11,7 +11,6 @@ mechanism; repair and everything that the server does is post-processing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import TypeVar
 
 from jaxtyping import Float
@@ -21,7 +20,7 @@ from fedvi.compiling import jax, jnp
 from fedvi.models.row_vectors import Part, StoredVectors
 from fedvi.numerics import Array, Bounds, double_precision, widen
 from fedvi.privacy.clipping import clipped_sums, in_units
-from fedvi.privacy.events import CLIENT, gaussian, noise_given
+from fedvi.privacy.events import CLIENT, Event, gaussian, noise_given
 from fedvi.privacy.lattice import Lattice, Words, with_its_noise
 from fedvi.privacy.mechanism import GaussianNoise
 from fedvi.pytree import pytree
@@ -67,7 +66,7 @@ class ClientLevel(GaussianNoise):
             rounded, seen = with_its_noise(summed, noise, grid, change)
         return jax.tree.map(_symmetric, rounded), seen
 
-    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:  # noqa: ARG002 - one release
+    def event(self, public_rows: int, steps: int, numbers: int) -> Event:  # noqa: ARG002 - one release
         """Return what one release of so many numbers did to the client."""
         return gaussian(self.noise_multiplier, 1, numbers)
 

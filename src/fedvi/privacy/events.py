@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable
-from typing import Any
+from typing import Any, Final, Literal
 
 from fedvi.checks import in_range, one_number, whole
 from fedvi.errors import InputError
 
-NOT_PRIVATE = "not private"
+NOT_PRIVATE: Final = "not private"
 """The event of a release that no mechanism protects."""
 
 LEAST_NOISE = 1e-3
@@ -87,6 +86,10 @@ class Event:
         return math.sqrt(self.steps) / self.noise_multiplier
 
 
+AnyEvent = Event | Literal["not private"]
+"""What a release did to the rows: an event, or `NOT_PRIVATE`."""
+
+
 def gaussian(noise_multiplier: Any, steps: int = 1, numbers: int = 0) -> Event:
     """Return the event of `steps` Gaussian mechanisms on all rows."""
     return Event(noise_multiplier, steps, numbers)
@@ -117,19 +120,19 @@ def noise_given(noise_multiplier: Any) -> Any:
     return noise_multiplier
 
 
-def with_noise(event: Hashable, noise_multiplier: float) -> Event:
+def with_noise(event: AnyEvent, noise_multiplier: float) -> Event:
     """Return the same event with another noise multiplier."""
     return dataclasses.replace(known(event), noise_multiplier=noise_multiplier)
 
 
-def known(event: Hashable) -> Event:
+def known(event: AnyEvent) -> Event:
     """Return the event, or raise if it is none of ours."""
     if isinstance(event, Event):
         return event
     raise InputError(f"Expected an event made by fedvi.privacy.events, got {event!r}.")
 
 
-def to_json(event: Hashable) -> dict[str, Any]:
+def to_json(event: AnyEvent) -> dict[str, Any]:
     """Return the event as plain values."""
     values = dataclasses.asdict(known(event))
     if values["sampling_rate"] == 1:
@@ -150,14 +153,14 @@ def from_json(values: dict[str, Any]) -> Event:
     return event
 
 
-def summarise(event: Hashable) -> str:
+def summarise(event: AnyEvent) -> str:
     """Return what happened, in a few words."""
     fields = known(event)
     rate = f", rate {fields.sampling_rate:.4g}" if fields.sampling_rate < 1 else ""
     return f"{fields.steps} steps{rate}, noise {fields.noise_multiplier:g}"
 
 
-def describe(event: Hashable, unit: str = ROW) -> str:
+def describe(event: AnyEvent, unit: str = ROW) -> str:
     """Return what happened, in words."""
     fields = known(event)
     times = "once" if fields.steps == 1 else f"{fields.steps} times"

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Hashable
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -28,7 +27,16 @@ from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
 from fedvi.numerics import Array, Bounds, double_precision, widen
 from fedvi.privacy.clipping import Batch, clipped_sums, in_units, usable_offset
-from fedvi.privacy.events import MOST_NOISE, ROW, gaussian, noise_given, padded_poisson_gaussian, poisson_gaussian
+from fedvi.privacy.events import (
+    MOST_NOISE,
+    ROW,
+    AnyEvent,
+    Event,
+    gaussian,
+    noise_given,
+    padded_poisson_gaussian,
+    poisson_gaussian,
+)
 from fedvi.privacy.lattice import Lattice, Words, with_its_noise
 from fedvi.privacy.sampling import (
     AllRows,
@@ -73,7 +81,7 @@ class Protection(Protocol):
     def lattice(self, numbers: int, public_rows: int, scale: float) -> Lattice | None:
         """Return the lattice of the sums of so many numbers, with a weight of rows `scale`; None for no noise."""
 
-    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:
+    def event(self, public_rows: int, steps: int, numbers: int) -> AnyEvent:
         """Return what so many steps, each with so many numbers, do to a unit: an `Event`, or `NOT_PRIVATE`."""
 
 
@@ -246,7 +254,7 @@ class PoissonGaussian(GaussianMechanism):
             sizes[long], row = room, np.delete(row, surplus)
         return padded(sizes, row, capacity)
 
-    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:
+    def event(self, public_rows: int, steps: int, numbers: int) -> Event:
         """Return the event of `steps` batches out of at most so many rows as may be there."""
         noise, rate, most = self.noise_multiplier, self.sampling_rate(public_rows), most_rows(public_rows)
         room = self.capacity(public_rows)
@@ -266,6 +274,6 @@ class FullBatchGaussian(AllRows, GaussianMechanism):
     clip_norm: float | Float[Array, ""] = 1.5
     clips: str = static(default="likelihood")
 
-    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:  # noqa: ARG002 - the same for all
+    def event(self, public_rows: int, steps: int, numbers: int) -> Event:  # noqa: ARG002 - the same for all
         """Return the event of `steps` sums over all rows."""
         return gaussian(self.noise_multiplier, steps, numbers)

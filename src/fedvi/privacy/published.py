@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from jaxtyping import Float
 
 from fedvi.numerics import Array
 from fedvi.privacy.budget import PAPER, Budget
-from fedvi.privacy.events import noise_given, poisson_gaussian
+from fedvi.privacy.events import AnyEvent, Event, noise_given, poisson_gaussian
 from fedvi.privacy.mechanism import GaussianMechanism
 from fedvi.privacy.sampling import FixedSize, check_batch
 from fedvi.pytree import pytree, static
@@ -30,7 +30,7 @@ class PublishedRule(Budget):
     accountant: str = "moments"
     caveat = "the client stops after its epsilon was exceeded, as in the paper"
 
-    def most_updates(self, event: Hashable, already: Mapping[Any, int] | None = None) -> int:
+    def most_updates(self, event: AnyEvent, already: Mapping[Any, int] | None = None) -> int:
         """Return one more than the budget admits."""
         return super().most_updates(event, already) + 1
 
@@ -50,7 +50,7 @@ class FixedSizeGaussian(FixedSize, GaussianMechanism):
         super().__post_init__()
         check_batch(self.minimum, self.fraction)
 
-    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:
+    def event(self, public_rows: int, steps: int, numbers: int) -> Event:
         """Return the event that the paper claims."""
         return poisson_gaussian(self.noise_multiplier, self.batch_size(public_rows) / public_rows, steps, numbers)
 

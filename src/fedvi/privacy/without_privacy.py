@@ -10,7 +10,6 @@ Batches come from NumPy's generator of a source (`fedvi.privacy.sampling`).
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from typing import Any, Self, TypeVar
 
 from jaxtyping import Float
@@ -19,7 +18,7 @@ from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
 from fedvi.numerics import Array
 from fedvi.privacy.clipping import Batch
-from fedvi.privacy.events import NOT_PRIVATE, ROW
+from fedvi.privacy.events import NOT_PRIVATE, ROW, AnyEvent
 from fedvi.privacy.lattice import Words
 from fedvi.privacy.sampling import AllRows, FixedSize, check_batch
 from fedvi.pytree import pytree, static
@@ -56,7 +55,7 @@ class WithoutPrivacy:
         """Return 0."""
         return jnp.zeros_like(scale)
 
-    def event(self, public_rows: int, steps: int, numbers: int) -> Hashable:  # noqa: ARG002
+    def event(self, public_rows: int, steps: int, numbers: int) -> AnyEvent:  # noqa: ARG002
         """Say that nothing is private."""
         return NOT_PRIVATE
 

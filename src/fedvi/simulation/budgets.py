@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fedvi.checks import instance
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.algorithms import Algorithm
 from fedvi.privacy.budget import Budget, warn_if_few
-from fedvi.privacy.events import NOT_PRIVATE, ROW
+from fedvi.privacy.events import NOT_PRIVATE, ROW, AnyEvent
 from fedvi.privacy.ledger.statement import Spent
 
 Budgets = Budget | Mapping[str, Budget] | Sequence[Budget]
@@ -29,7 +29,7 @@ class ClientBudgets:
     """
 
     names: tuple[str, ...]
-    events: tuple[Hashable, ...]
+    events: tuple[AnyEvent, ...]
     budgets: tuple[Budget, ...]
     unit: str
     limited: bool
@@ -76,7 +76,7 @@ def arrange_budgets(
         return budget.fixed(rows)
 
     @functools.cache
-    def arranged(limit: Budget | None, rows: int, updates: float) -> tuple[Algorithm, Hashable]:
+    def arranged(limit: Budget | None, rows: int, updates: float) -> tuple[Algorithm, AnyEvent]:
         own = algorithm.calibrated(prior, limit, rows, updates)
         return own, own.event(prior, rows)
 

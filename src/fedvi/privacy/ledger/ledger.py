@@ -18,7 +18,7 @@ import contextlib
 import glob
 import os
 import secrets
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from fedvi.errors import BudgetClosed, ChosenLate, LedgerError, LedgerRolledBack
 from fedvi.files import Closing, fingerprint
 from fedvi.privacy import events
 from fedvi.privacy.budget import Budget
-from fedvi.privacy.events import CLIENT, ROW
+from fedvi.privacy.events import CLIENT, ROW, AnyEvent
 from fedvi.privacy.ledger import acknowledgements, witness
 from fedvi.privacy.ledger.entries import (
     ACKNOWLEDGEMENT,
@@ -161,13 +161,13 @@ class Ledger(Closing):
         """What the data has paid so far."""
         return self._book.spent
 
-    def remaining(self, event: Hashable) -> int:
+    def remaining(self, event: AnyEvent) -> int:
         """Return how often the event may still happen."""
         return self._book.remaining(event)
 
     def plan(
         self,
-        event: Hashable,
+        event: AnyEvent,
         updates: int | None = None,
         purpose: str = TRAINING,
         *,
@@ -203,7 +203,7 @@ class Ledger(Closing):
         self._append((PLAN, body))
         return self.remaining(event)
 
-    def _have_paid(self, older: OlderLedger, event: Hashable, updates: int, purpose: str) -> None:
+    def _have_paid(self, older: OlderLedger, event: AnyEvent, updates: int, purpose: str) -> None:
         """Have an older ledger of the same people pay for what the next entry here will plan or admit."""
         if updates > 0:
             with _of_same_people(older) as ledger:
@@ -211,7 +211,7 @@ class Ledger(Closing):
                 ledger._pay(event, updates, purpose, bill, self._book.unit, {self._book.identity})
 
     def _pay(
-        self, event: Hashable, updates: int, purpose: str, bill: dict[str, Any], unit: str, asked: set[str]
+        self, event: AnyEvent, updates: int, purpose: str, bill: dict[str, Any], unit: str, asked: set[str]
     ) -> None:
         """Pay at once for all that a newer ledger of the same people plans; a second time it is paid already.
 
@@ -238,7 +238,7 @@ class Ledger(Closing):
         plan = {"event": charge["event"], "updates": updates, "purpose": purpose, "anew": False, "independent": True}
         self._append((PLAN, plan), (CHARGE, charge))
 
-    def charge(self, event: Hashable, purpose: str = TRAINING) -> int:
+    def charge(self, event: AnyEvent, purpose: str = TRAINING) -> int:
         """Pay for one use of a planned event, durably, and return the entry's number; or raise `BudgetClosed`."""
         if self.remaining(event) <= 0:
             if event not in self._book.planned:

@@ -31,11 +31,14 @@ def print_json(values: Any, indent: int | None = None) -> None:
 
 
 def table(columns: str, rows: Iterable[Sequence[object]], title: str = "", caption: str = "") -> Table:
-    """Return a table. columns: their names, with bars between them; a name that begins with > is right-aligned."""
+    """Return a table. columns: their names, with bars between them; a name that begins with > is right-aligned.
+
+    Columns without any name have no head.
+    """
     from rich.markup import escape
     from rich.table import Table
 
-    grid = Table(title=escape(title) or None, caption=escape(caption) or None)
+    grid = Table(title=escape(title) or None, caption=escape(caption) or None, show_header=bool(columns.strip(">|")))
     for name in columns.split("|"):
         grid.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
     for row in rows:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedvi import console
 from fedvi.cli.options import parsed_delta
-from fedvi.console import print_json
 from fedvi.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,18 +60,14 @@ def budget(
         accountant=accountant,
     )
     if as_json:
-        print_json(plan)
+        console.print_json(plan)
     else:
         _show(plan, eps)
 
 
 def _show(plan: Calibration, wanted: float | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from fedvi.privacy.ledger.statement import ACCOUNTED_BY
 
-    table = Table(title="Privacy budget", show_header=False)
     rows = {
         "updates": f"{plan.updates}",
         "noise multiplier": f"{plan.noise_multiplier:g} clip norms",
@@ -81,16 +78,11 @@ def _show(plan: Calibration, wanted: float | None) -> None:
         "epsilon, one row exchanged": f"{plan.epsilon_substitute:.4f}",
         "accountant": f"{plan.accountant} ({ACCOUNTED_BY[plan.accountant]})",
     }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    console = Console()
-    console.print(table)
-    if plan.updates == 0:
-        console.print("No update fits this budget. Use more noise, fewer steps or a larger epsilon.")
-        return
-    factor = 2.718281828 ** min(plan.epsilon, 20)
-    console.print(
-        f"What it means: after {plan.updates} updates, no conclusion from all that the client sent is more than "
-        f"{factor:.3g} times as likely with any one of its rows as without it, except with a probability of about "
-        f"{plan.delta:g}."
-    )
+    meaning = "No update fits this budget. Use more noise, fewer steps or a larger epsilon."
+    if plan.updates:
+        meaning = (
+            f"What it means: after {plan.updates} updates, no conclusion from all that the client sent is more than "
+            f"{math.exp(min(plan.epsilon, 20)):.3g} times as likely with any one of its rows as without it, except "
+            f"with a probability of about {plan.delta:g}."
+        )
+    console.show(console.table("|", rows.items(), title="Privacy budget"), meaning)

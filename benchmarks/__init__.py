@@ -6,10 +6,13 @@ Names ending in `_over_blas` are ratios to the bare products, measured in turns 
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import platform
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.machine import describe_machine, one_thread
+from benchmarks.timing import kernel, one_thread
 
 
 def run_bench(
@@ -20,28 +23,42 @@ def run_bench(
     growth: also how cost grows, which takes minutes. quick: few rounds, to see that all works.
     show: told what is being measured.
 
-    Best called before NumPy or JAX are imported; see `benchmarks.machine.one_thread`.
+    Best called before NumPy or JAX are imported; see `benchmarks.timing.one_thread`.
     """
     with one_thread() as notes:
-        from benchmarks import problem, steps
-        from benchmarks.accountant import measure_accountant
-        from benchmarks.cold_start import measure_cold_start
+        from benchmarks import costs, steps
         from benchmarks.growth import measure_growth
-        from benchmarks.timing import ROUNDS
 
-        rounds = 3 if quick else ROUNDS
+        rounds = 3 if quick else 40
         if not steps.peers_installed():
             notes.append(steps.MISSING)
         show("Compiling and timing the steps ...")
         results = steps.measure_steps(seed, rounds)
         show("Timing the accountant ...")
-        results |= measure_accountant(rounds)
+        results |= costs.measure_accountant(rounds)
         show("Starting new processes ...")
-        results |= measure_cold_start(1 if quick else 3)
+        results |= costs.measure_cold_start(1 if quick else 3)
         if growth:
             results["growth"] = measure_growth(seed, quick=quick, show=show)
             notes.extend(f"Left out: {reason}" for reason in results["growth"]["left_out"])
             results |= results["growth"]["keys"]
-        settings = {"rows": problem.ROWS, "features": problem.FEATURES, "batch": problem.BATCH, "steps": problem.STEPS}
-        settings |= {"seeds": problem.SEEDS, "rounds": rounds, "seed": seed, "quick": quick}
+        settings = {"rows": steps.ROWS, "features": steps.FEATURES, "batch": steps.BATCH, "steps": steps.STEPS}
+        settings |= {"seeds": steps.SEEDS, "rounds": rounds, "seed": seed, "quick": quick}
         return {**results, "machine": describe_machine(), "settings": settings, "notes": notes}
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return processor, memory and versions."""
+    import numpy as np
+
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return {
+        "cpu": kernel("cpuinfo", "model name") or platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "jax": importlib.metadata.version("jax"),
+        "blas": f"{blas['name']} {blas['version']}",
+        "os": f"{platform.system()} {platform.release().partition('-')[0]}",
+    }

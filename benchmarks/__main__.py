@@ -41,10 +41,11 @@ def growth(quick: Quick = False, seed: Seed = 0, out: Out = None, as_json: Json 
 @app.command()
 def tables(quick: Quick = False, rows: Rows = 10_000_000, as_json: Json = False) -> None:
     """Time the encoding of CSV files, a long one and one with a tenth of its rows, beside pandas.read_csv."""
-    from benchmarks.csv_tables import as_markdown, measure_tables
+    from benchmarks.render import csv_rows
+    from benchmarks.tables import measure_tables
 
     results = measure_tables((100_000,) if quick else (rows // 10, rows), 1 if quick else 3)
-    typer.echo(json.dumps(results) if as_json else as_markdown(results), nl=as_json)
+    _show(results, {"tables": csv_rows(results)}, as_json=as_json)
 
 
 @app.command()
@@ -52,29 +53,33 @@ def cold(
     times: Annotated[int, typer.Option(min=1, help="Processes of each command.")] = 3, as_json: Json = False
 ) -> None:
     """Time commands from their start to their end, beside Python's own; compiled code may be in the user's cache."""
-    from benchmarks.cold_start import measure_commands
+    from benchmarks.costs import measure_commands
+    from benchmarks.render import command_rows
 
     costs = measure_commands(times, Path(__file__).parents[1] / "examples")
-    if as_json:
-        console.print_json([cost._asdict() for cost in costs])
-    else:
-        console.show(*(f"{name:16} {seconds:6.2f} s, {cpu:6.2f} s of processors" for name, seconds, cpu in costs))
+    _show([cost._asdict() for cost in costs], {"commands": command_rows(costs)}, as_json=as_json)
 
 
 def _measure(*, growth: bool, quick: bool, seed: int, out: Path | None, as_json: bool) -> None:
     with console.working("Measuring ...", quiet=as_json) as status:
         results = run_bench(growth=growth, quick=quick, seed=seed, show=status.update)
-        from benchmarks.render import render, write_figures
+        from benchmarks import render
 
         directory = out or Path("fedvi-runs") / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
         directory.mkdir(parents=True, exist_ok=True)
         numbers = directory / "bench.json"
         numbers.write_text(json.dumps(results, indent=1) + "\n")
-        written = [numbers, *write_figures(results, directory)]
+        written = [numbers, *render.write_figures(results, directory)]
+    lines = (*results["notes"], f"Written: {', '.join(map(str, written))}")
+    _show(results, render.tables(results), *lines, as_json=as_json)
+
+
+def _show(results: object, tables: dict[str, list[list[str]]], *lines: str, as_json: bool) -> None:
     if as_json:
         console.print_json(results)
     else:
-        console.show(*render(results), *results["notes"], f"Written: {', '.join(map(str, written))}")
+        shown = (console.table("|>".join(head), rows, name) for name, (head, *rows) in tables.items())
+        console.show(*shown, *lines)
 
 
 if __name__ == "__main__":

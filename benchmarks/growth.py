@@ -3,13 +3,9 @@
     cost ~ size^exponent        least squares of log cost on log size, over the upper half of the points
 
 The upper half, because at small sizes a constant dominates and would hide what grows. Each point has a process of its
-own, so that its peak of memory is its own too:
-
-    python -m benchmarks.growth '{"axis": "clients", "size": 1000, "seed": 0, "rounds": 8}'
-
-prints what it measured as JSON. Axes `clients` and `rows` run `simulate`; `features`, `batch` and `seeds` time local
-steps beside the four bare products of the same size. Sizes are chosen so that only the axis grows: batches have a
-fixed size, whatever the number of rows.
+own, so that its peak of memory is its own too. Axes `clients` and `rows` run `simulate`; `features`, `batch` and
+`seeds` time local steps beside the four bare products of the same size. Sizes are chosen so that only the axis grows:
+batches have a fixed size, whatever the number of rows.
 
 Points are minutes apart, and cannot take turns. So the clock is the processor's time of the process, which does not
 run while others have the core, and the best round counts.
@@ -19,19 +15,15 @@ from __future__ import annotations
 
 import gc
 import itertools
-import json
 import math
-import sys
 from collections.abc import Callable, Sequence
 from statistics import linear_regression
 from time import process_time
 from timeit import Timer
 from typing import Any
 
-from benchmarks.cold_start import in_new_process
-from benchmarks.machine import available_bytes, peak_memory_mb
-from benchmarks.problem import BATCH, FEATURES, ROWS, STEPS, bare_products, make_table, one_site, updates
-from benchmarks.timing import take_turns
+from benchmarks.steps import BATCH, FEATURES, ROWS, STEPS, algorithm_with, bare_products, make_table, one_site, updates
+from benchmarks.timing import in_new_process, kernel, peak_memory_mb, take_turns
 from fedvi.inference.algorithms import PVI
 from fedvi.inference.gradient_steps import GradientSteps
 from fedvi.models.logistic import LogisticRegression
@@ -72,7 +64,7 @@ def measure_growth(seed: int, *, quick: bool, show: Callable[[str], object]) -> 
     def point(axis: str, size: int, features: int = FEW_FEATURES) -> Any:
         show(f"Growth: {size:,} {axis} ...")
         settings = {"seed": seed, "rounds": 2 if quick else ROUNDS, "features": features}
-        return in_new_process("benchmarks.growth", axis=axis, size=size, **settings)
+        return in_new_process(measure_point, axis=axis, size=size, **settings)
 
     curves = {axis: [point(axis, size) for size in sizes[: 2 if quick else None]] for axis, sizes in AXES.items()}
     axes = {axis: {"points": points, "exponents": exponents(points)} for axis, points in curves.items()}
@@ -80,7 +72,8 @@ def measure_growth(seed: int, *, quick: bool, show: Callable[[str], object]) -> 
     if not quick:
         result["keys"]["features_1e5_over_blas"] = curves["features"][-1]["over_blas"]
         needed = COPIES * 4 * WIDE_ROWS * (WIDE_FEATURES + 1)
-        if available_bytes() < needed:
+        available = kernel("meminfo", "MemAvailable").split()
+        if available and 1024 * int(available[0]) < needed:
             reason = f"{WIDE_ROWS:,} rows of {WIDE_FEATURES} features: needs {needed / 1e9:.0f} GB of memory."
             result["left_out"].append(reason)
         else:
@@ -166,7 +159,7 @@ def _steps(axis: str, size: int, seed: int, rounds: int) -> dict[str, Any]:
     steps = 5 if axis == "features" else STEPS  # noise of all steps is drawn before: less of it at 10^5 features
     began = process_time()
     problem = one_site(seed, rows, features)
-    algorithm = PVI(GradientSteps(steps, 0.5, PoissonGaussian(fraction=0.0, minimum=batch)))
+    algorithm = algorithm_with(PoissonGaussian(fraction=0.0, minimum=batch), steps)
     contender = updates(problem, algorithm, seed, seeds, 1)
     set_up = process_time() - began
     first, again = Timer(contender.call, timer=process_time).repeat(2, 1)
@@ -178,7 +171,3 @@ def _steps(axis: str, size: int, seed: int, rounds: int) -> dict[str, Any]:
         "compile_s": first - again,
         "data_bytes": sum(part.nbytes for part in problem.table),
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure_point(**json.loads(sys.argv[1]))))

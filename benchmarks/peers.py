@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.problem import OneSite
+from benchmarks.steps import OneSite
 from benchmarks.timing import Contender
 from fedvi.inference.algorithms import PVI
 from fedvi.inference.local_problem import Draws

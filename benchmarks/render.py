@@ -1,21 +1,23 @@
-"""The results of the bench for people: tables and figures. The same rows make the tables in docs/speed.md."""
+"""The results of the bench for people: tables and figures. The same tables are in docs/speed.md."""
 
 from __future__ import annotations
 
+import importlib.metadata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from fedvi.console import table
 from fedvi.web.style import KNOWN, RC
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from rich.table import Table
+
+    from benchmarks.costs import Cost
 
 Rows = list[list[str]]
 """A table: its head, then its lines."""
@@ -44,6 +46,24 @@ COSTS = {
 
 APART = 2.5
 """Slopes are written this far apart, as a factor on the logarithmic axis."""
+
+
+def tables(results: dict[str, Any]) -> dict[str, Rows]:
+    """Return all tables of a bench, by name."""
+    made = {"machine": machine_rows, "steps": step_rows, "others": other_rows, "growth": growth_rows}
+    return {name: rows(results) for name, rows in made.items() if name != "growth" or name in results}
+
+
+def machine_rows(results: dict[str, Any]) -> Rows:
+    """Return what was measured on."""
+    machine = results["machine"]
+    libraries = f"Python {machine['python']}, NumPy {machine['numpy']} with {machine['blas']}, JAX {machine['jax']}"
+    return [
+        ["", ""],
+        ["processor", f"{machine['cpu']}, {machine['cores']} cores, {machine['memory']}, {machine['os']}"],
+        ["libraries", libraries],
+        ["measured", f"{results['settings']['rounds']} rounds of {len(results['steps'])} contenders, one thread"],
+    ]
 
 
 def step_rows(results: dict[str, Any]) -> Rows:
@@ -80,19 +100,28 @@ def _point(axis: str, point: dict[str, Any]) -> list[str]:
     return [axis, f"{point['size']:,}", f"{1e3 * point['seconds']:.3g}", ratio, f"{point['setup_s']:.2f}", *numbers]
 
 
+def csv_rows(results: dict[int, dict[str, Any]]) -> Rows:
+    """Return what reading CSV files took, with ratios."""
+    times = [f"pandas {importlib.metadata.version('pandas')} read_csv", "fedvi encode_chunks", "time, fedvi / pandas"]
+    lines = [["rows", *times, "peak, pandas", "peak, fedvi", "memory, fedvi / pandas"]]
+    for rows, found in results.items():
+        line = [f"{rows:,}"]
+        for key, unit, written in (("seconds", 1, "{:.2f} s"), ("peak_bytes", 2**20, "{:.0f} MiB")):
+            theirs, ours = (found[name][key] for name in ("pandas", "fedvi"))
+            line += [written.format(theirs / unit), written.format(ours / unit), f"{ours / theirs:.2f}"]
+        lines.append(line)
+    return lines
+
+
+def command_rows(costs: Sequence[Cost]) -> Rows:
+    """Return what commands took from start to end."""
+    lines = [[cost.command, f"{cost.seconds:.2f}", f"{cost.cpu_seconds:.2f}"] for cost in costs]
+    return [["command", "seconds", "of processors"], *lines]
+
+
 def _digits(value: float) -> str:
     """Return three digits, never as a power of ten."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-
-
-def render(results: dict[str, Any]) -> list[Table]:
-    """Return the tables for a terminal."""
-    shown = {
-        f"One local step on one thread of {results['machine']['cpu']}": step_rows(results),
-        "Everything else": other_rows(results),
-        "How cost grows": growth_rows(results) if "growth" in results else [],
-    }
-    return [table("|>".join(rows[0]), rows[1:], title) for title, rows in shown.items() if rows]
 
 
 def write_figures(results: dict[str, Any], directory: Path) -> list[Path]:
@@ -122,7 +151,7 @@ def draw_steps(results: dict[str, Any]) -> Figure:
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}x"))
     return figure
 
 
@@ -156,16 +185,6 @@ def _panel(axes: Axes, name: str, curve: dict[str, Any]) -> None:
         axes.annotate(slope, (sizes[-1], height), (4, 0), textcoords="offset points", va="center", color=colour)
     axes.set(xscale="log", yscale="log", title=name, xlim=(sizes[0] / 2, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.45))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: _short(value))
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(LogLocator(numticks=5))
-
-
-def _short(value: float) -> str:
-    """Return a power of ten in few letters.
-
-    >>> [_short(value) for value in (0.001, 10, 1e4, 1e7)]
-    ['0.001', '10', '10k', '10M']
-    """
-    size, letter = next(unit for unit in ((1e6, "M"), (1e3, "k"), (0, "")) if value >= unit[0])
-    return f"{value / (size or 1):g}{letter}"

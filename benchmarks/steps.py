@@ -1,17 +1,45 @@
-"""The main comparison: one local step of fedvi beside the bare products, PyTorch and Opacus, all taking turns."""
+"""The main comparison: one local step of fedvi beside the bare products, PyTorch and Opacus, all taking turns.
+
+The site has the paper's size: 3,907 rows of 108 features are a tenth of UCI Adult, one of the paper's ten clients; a
+fiftieth of them, 79, is the expected batch. Rows are made up: a step costs the same whatever they hold. The model is
+logistic regression with a mean-field posterior. Updates run in the compiled loop of `simulate` itself; sampled rows and
+noise are drawn before, as they are there.
+
+The floor is the arithmetic that no implementation can avoid: with a batch x of L rows, the four products
+
+    x m        x^2 v        a x        b x^2
+
+in single precision by NumPy's own library of linear algebra, and nothing else: no gathering of rows, no sigmoid, no
+clipping, no optimiser.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import itertools
 from typing import Any
 
-from benchmarks.machine import peak_memory_mb
-from benchmarks.problem import BATCH, FEATURES, SEEDS, STEPS, bare_products, one_site, private_algorithm, updates
-from benchmarks.timing import Samples, take_turns
-from fedvi.inference.algorithms import PVI
+import jax
+import numpy as np
+
+from benchmarks.timing import Contender, Samples, peak_memory_mb, take_turns
+from fedvi.inference.algorithms import PVI, Algorithm
 from fedvi.inference.gradient_steps import GradientSteps
+from fedvi.inference.local_problem import Draws
+from fedvi.models.logistic import LogisticRegression
+from fedvi.privacy.mechanism import Mechanism, PoissonGaussian
 from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.privacy.without_privacy import Minibatch
+from fedvi.simulation.clients import Clients, lay_out_clients
+from fedvi.simulation.compiled import play_blocks
+from fedvi.simulation.loop import Run, arrange, stack
+from fedvi.simulation.prepare import prepare_run
+from fedvi.simulation.schedules import RoundRobin
+
+ROWS, FEATURES, BATCH, STEPS, SEEDS = 3907, 108, 79, 25, 5
+UPDATES = 8
+"""Updates of a run in one compiled loop, each with draws of its own."""
 
 FLOOR = "four bare products, NumPy"
 PRIVATE, BATCHED = "fedvi, private", f"fedvi, private, {SEEDS} seeds at once"
@@ -19,16 +47,83 @@ PLAIN, PUBLISHED = "fedvi, not private", "fedvi, the paper's mechanism"
 TORCH, TORCH_PER_EXAMPLE, OPACUS = "PyTorch, closed form", "PyTorch, vmap(grad)", "Opacus, DP-SGD"
 MISSING = "PyTorch and Opacus are not measured. To compare with them: pip install 'fedvi[bench]'"
 
+Table = tuple[np.ndarray, np.ndarray]
+"""Features and labels."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OneSite:
+    """A federation of one site. table: its rows. clients: the same, laid out for the compiled loop."""
+
+    table: Table
+    clients: Clients
+    model: LogisticRegression
+
+    def run(self, algorithm: Algorithm, seed: int) -> Run:
+        """Return a run, as `simulate` prepares it."""
+        return prepare_run(self.clients, self.model, algorithm, {"seed": seed, "schedule": RoundRobin()})
+
+    def draws(self, algorithm: Algorithm, count: int, seed: int) -> list[Draws]:
+        """Return the randomness of the first `count` updates of a run."""
+        run = self.run(algorithm, seed)
+        return [run.draw(0, update) for update in range(1, count + 1)]
+
+
+def one_site(seed: int, rows: int = ROWS, features: int = FEATURES) -> OneSite:
+    """Return the problem, made up from a seed."""
+    made, model = make_table(rows, features, seed), LogisticRegression()
+    (clients,) = lay_out_clients([made], model, [algorithm_with(PoissonGaussian())])
+    return OneSite(made, clients, model)
+
+
+def make_table(rows: int, features: int, seed: int) -> Table:
+    """Return made-up features within -1 and 1, in single precision, and labels that depend on the first."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((rows, features), np.float32)
+    x *= 2
+    x -= 1
+    y = np.where(x[:, 0] + rng.random(rows, np.float32) > 0.5, np.float32(1), np.float32(-1))
+    return x, y
+
+
+def algorithm_with(mechanism: Mechanism, steps: int = STEPS) -> PVI:
+    """Return the algorithm that is measured, with some mechanism."""
+    return PVI(GradientSteps(steps, 0.5, mechanism))
+
+
+def bare_products(batch: int, features: int, seed: int) -> Contender:
+    """Return the floor: the four products of one step."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((batch, features), np.float32)
+    mean, variance = rng.standard_normal((2, features), np.float32)
+    a, b = rng.standard_normal((2, batch), np.float32)
+    squares = x * x
+    return Contender(lambda: (x @ mean, squares @ variance, a @ x, b @ squares))
+
+
+def updates(problem: OneSite, algorithm: Algorithm, seed: int, runs: int = 1, count: int = UPDATES) -> Contender:
+    """Return `count` updates of each of `runs` federations that differ in their seeds; a unit is one step of one run.
+
+    It is what `simulate` calls between two measurements, after drawing: client steps, server steps, all runs in one
+    compiled loop.
+    """
+    same = [problem.run(algorithm, seed + index) for index in range(runs)]
+    block = arrange(same, [list(itertools.islice(run.turns(), count)) for run in same], count)
+    settings, start = stack([run.settings for run in same]), stack([run.init() for run in same])
+    # Arrays on the device, made once: moving them there would be timed with every call.
+    given = jax.device_put((problem.model, problem.clients.rows, settings, start, block, np.int32(runs)))
+    return Contender(lambda: jax.block_until_ready(play_blocks(*given)), runs * count * algorithm.solver.steps)
+
 
 def measure_steps(seed: int, rounds: int) -> dict[str, Any]:
     """Return microseconds and ratios of every contender, and the memory that fedvi's own took."""
-    problem, private = one_site(seed), private_algorithm()
+    problem, private = one_site(seed), algorithm_with(PoissonGaussian())
     contenders = {
         FLOOR: bare_products(BATCH, FEATURES, seed),
         PRIVATE: updates(problem, private, seed),
         BATCHED: updates(problem, private, seed, SEEDS, 2),
-        PLAIN: updates(problem, PVI(GradientSteps(STEPS, 0.5, Minibatch(minimum=BATCH))), seed),
-        PUBLISHED: updates(problem, PVI(GradientSteps(STEPS, 0.5, FixedSizeGaussian())), seed),
+        PLAIN: updates(problem, algorithm_with(Minibatch(minimum=BATCH)), seed),
+        PUBLISHED: updates(problem, algorithm_with(FixedSizeGaussian()), seed),
     }
     for contender in contenders.values():
         contender.call()
@@ -39,7 +134,7 @@ def measure_steps(seed: int, rounds: int) -> dict[str, Any]:
         contenders[TORCH] = torch_updates(problem, private, seed, 2, closed_form)
         contenders[TORCH_PER_EXAMPLE] = torch_updates(problem, private, seed, 1, per_example)
         contenders[OPACUS] = opacus_steps(problem, private, seed, 1)
-    return {**summarise(take_turns(contenders, rounds)), "peak_memory_mb": memory}
+    return {**_summary(take_turns(contenders, rounds)), "peak_memory_mb": memory}
 
 
 def peers_installed() -> bool:
@@ -47,7 +142,7 @@ def peers_installed() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("torch", "opacus"))
 
 
-def summarise(samples: Samples) -> dict[str, Any]:
+def _summary(samples: Samples) -> dict[str, Any]:
     """Return the numbers by their short names, and `steps`, a row for every contender."""
     named = {"blas": FLOOR, "private_step": PRIVATE, "private_step_batched": BATCHED, "pvi_step": PLAIN}
     result: dict[str, Any] = {f"{key}_us": 1e6 * samples.typical(name) for key, name in named.items()}

@@ -11,27 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.render import Rows, growth_rows, other_rows, step_rows
+from benchmarks import render
 from fedvi.console import markdown
 from scripts.documents import DOCS, Tables, publish
 
 
-def machine_rows(results: dict[str, Any]) -> Rows:
-    """Return what was measured on."""
-    machine = results["machine"]
-    libraries = f"Python {machine['python']}, NumPy {machine['numpy']} with {machine['blas']}, JAX {machine['jax']}"
-    return [
-        ["", ""],
-        ["processor", f"{machine['cpu']}, {machine['cores']} cores, {machine['memory']}, {machine['os']}"],
-        ["libraries", libraries],
-        ["measured", f"{results['settings']['rounds']} rounds of {len(results['steps'])} contenders, one thread"],
-    ]
-
-
 def tables(results: dict[str, Any]) -> Tables:
     """Return what docs/speed.md shows."""
-    made = {"machine": machine_rows, "steps": step_rows, "others": other_rows, "growth": growth_rows}
-    return {DOCS / "speed.md": {name: markdown(rows(results)) for name, rows in made.items()}}
+    return {DOCS / "speed.md": {name: markdown(rows) for name, rows in render.tables(results).items()}}
 
 
 def read(directory: Path) -> dict[str, Any]:

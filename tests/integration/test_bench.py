@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks.growth import exponent, exponents, measure_point
-from benchmarks.machine import LIMITS, one_thread
-from benchmarks.timing import Contender, Samples, take_turns
+from benchmarks.timing import LIMITS, Contender, Samples, one_thread, take_turns
 
 ROOT = Path(__file__).parents[2]
 KEYS = {
@@ -45,7 +44,7 @@ class DriftingMachine:
 def test_ratios_do_not_see_the_drift_of_the_machine() -> None:
     machine = DriftingMachine()
     contenders = {"floor": machine.work(1e-4), "slow": machine.work(7e-4)}
-    samples = take_turns(contenders, rounds=30, block_seconds=0.01, clock=machine.clock)
+    samples = take_turns(contenders, rounds=30, clock=machine.clock)
     assert all(len(seconds) == 30 for seconds in samples.seconds.values())
     assert samples.ratio("slow", "floor") == pytest.approx(7, rel=0.01)
     assert samples.typical("floor") == pytest.approx(1e-4 / 4, rel=0.6)
@@ -135,11 +134,12 @@ def test_missing_libraries_are_left_out_with_a_remedy(quick_run: tuple[dict[str,
 def test_torch_computes_what_fedvi_computes() -> None:
     torch = pytest.importorskip("torch")
     from benchmarks.peers import TorchClient, closed_form, per_example, torch_draws
-    from benchmarks.problem import one_site, private_algorithm
+    from benchmarks.steps import algorithm_with, one_site
     from fedvi import simulate
+    from fedvi.privacy import PoissonGaussian
     from fedvi.simulation import RoundRobin
 
-    problem, algorithm = one_site(3, rows=500, features=7), private_algorithm()
+    problem, algorithm = one_site(3, rows=500, features=7), algorithm_with(PoissonGaussian())
     same = {"seed": 4, "algorithm": algorithm, "schedule": RoundRobin(), "communications": 3}
     ours: Any = simulate([problem.table], problem.model, **same).clients["client 0"].factor  # type: ignore[arg-type]
     assert np.max(np.abs(np.asarray(ours.precision))) > 0.1
@@ -157,9 +157,10 @@ def test_opacus_learns_on_the_same_batches() -> None:
         warnings.simplefilter("ignore")
         pytest.importorskip("opacus")
     from benchmarks.peers import opacus_steps
-    from benchmarks.problem import one_site, private_algorithm
+    from benchmarks.steps import algorithm_with, one_site
+    from fedvi.privacy import PoissonGaussian
 
-    contender = opacus_steps(one_site(3, rows=500, features=7), private_algorithm(), seed=4, count=2)
+    contender = opacus_steps(one_site(3, rows=500, features=7), algorithm_with(PoissonGaussian()), seed=4, count=2)
     contender.call()
     assert contender.units == 50
 

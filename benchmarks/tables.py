@@ -7,8 +7,6 @@ and the fastest of the rounds counts.
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,9 +17,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv
 
-from benchmarks.cold_start import in_new_process
-from benchmarks.machine import peak_memory_mb
-from fedvi.console import markdown
+from benchmarks.timing import in_new_process, peak_memory_mb
 from fedvi.tables import BinaryTarget, Category, Number, Schema
 from fedvi.tables.encode import encode_chunks
 
@@ -48,42 +44,16 @@ CONTENDERS: dict[str, Callable[[str], int]] = {
 }
 """Each reads the whole table and returns the number of its rows."""
 
-Found = dict[str, dict[str, Any]]
-"""What was measured, by contender."""
 
-
-def make(path: str, rows: int) -> None:
-    """Write a CSV of so many rows."""
-    rng = np.random.default_rng(0)
-    with open(path, "wb") as file:
-        for start in range(0, rows, CHUNK):
-            table = _make_chunk(rng, min(CHUNK, rows - start))
-            csv.write_csv(table, file, csv.WriteOptions(include_header=start == 0, quoting_style="none"))
-
-
-def _make_chunk(rng: np.random.Generator, size: int) -> pa.Table:
-    numbers = {
-        "age": rng.integers(18, 95, size),
-        "weight": rng.normal(75, 12, size).round(1),
-        "pressure": rng.normal(130, 20, size).round(2),
-        "income": rng.lognormal(10, 1, size).round(2),
-    }
-    texts = {
-        name: pa.array(values).take(pa.array(rng.integers(0, len(values), size, np.int32)))
-        for name, values in {**CATEGORIES, "died": OUTCOMES}.items()
-    }
-    return pa.table({**numbers, **texts})
-
-
-def measure_tables(sizes: Sequence[int], rounds: int) -> dict[int, Found]:
+def measure_tables(sizes: Sequence[int], rounds: int) -> dict[int, dict[str, Any]]:
     """Return the fastest round of each contender by number of rows, with the largest peak of memory."""
     results = {}
     for rows in sizes:
         with tempfile.TemporaryDirectory() as directory:
             path = f"{directory}/table.csv"
-            make(path, rows)
+            _write(path, rows)
             turns = [
-                {name: in_new_process("benchmarks.csv_tables", contender=name, path=path) for name in CONTENDERS}
+                {name: in_new_process(measure_here, contender=name, path=path) for name in CONTENDERS}
                 for _ in range(rounds)
             ]
         results[rows] = {name: _best([turn[name] for turn in turns]) for name in CONTENDERS}
@@ -103,18 +73,19 @@ def measure_here(contender: str, path: str) -> dict[str, Any]:
     return {"rows": rows, "seconds": seconds, "cpu_seconds": cpu, "peak_bytes": round(1e6 * peak_memory_mb())}
 
 
-def as_markdown(results: dict[int, Found]) -> str:
-    """Return the measurements and their ratios as a table."""
-    times = [f"pandas {pd.__version__} read_csv", "fedvi encode_chunks", "time, fedvi / pandas"]
-    lines = [["rows", *times, "peak, pandas", "peak, fedvi", "memory, fedvi / pandas"]]
-    for rows, found in results.items():
-        line = [f"{rows:,}"]
-        for key, unit, written in (("seconds", 1, "{:.2f} s"), ("peak_bytes", 2**20, "{:.0f} MiB")):
-            theirs, ours = (found[name][key] for name in ("pandas", "fedvi"))
-            line += [written.format(theirs / unit), written.format(ours / unit), f"{ours / theirs:.2f}"]
-        lines.append(line)
-    return markdown(lines, left=0)
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure_here(**json.loads(sys.argv[1]))))
+def _write(path: str, rows: int) -> None:
+    """Write a CSV of so many rows."""
+    rng = np.random.default_rng(0)
+    with open(path, "wb") as file:
+        for start in range(0, rows, CHUNK):
+            size = min(CHUNK, rows - start)
+            columns = {
+                "age": rng.integers(18, 95, size),
+                "weight": rng.normal(75, 12, size).round(1),
+                "pressure": rng.normal(130, 20, size).round(2),
+                "income": rng.lognormal(10, 1, size).round(2),
+            }
+            for name, values in {**CATEGORIES, "died": OUTCOMES}.items():
+                columns[name] = pa.array(values).take(pa.array(rng.integers(0, len(values), size, np.int32)))
+            options = csv.WriteOptions(include_header=start == 0, quoting_style="none")
+            csv.write_csv(pa.table(columns), file, options)

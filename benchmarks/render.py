@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, StrMethodFormatter
 
 from fedvi.web.style import KNOWN, RC
 
@@ -184,7 +184,7 @@ def _panel(axes: Axes, name: str, curve: dict[str, Any]) -> None:
         height = max(value, APART * height)
         axes.annotate(slope, (sizes[-1], height), (4, 0), textcoords="offset points", va="center", color=colour)
     axes.set(xscale="log", yscale="log", title=name, xlim=(sizes[0] / 2, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.45))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    for axis, labels in ((axes.xaxis, EngFormatter(sep="")), (axes.yaxis, StrMethodFormatter("{x:g}"))):
+        axis.set_major_formatter(labels)
         axis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(LogLocator(numticks=5))

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, StrMethodFormatter
 
-from fedvi.web.style import KNOWN, RC
+from fedvi.web.pages import KNOWN, RC
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

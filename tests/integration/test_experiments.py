@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -228,34 +230,34 @@ def test_a_run_is_what_simulate_returns(rows: Path, alone: Results) -> None:
             max_updates=10,
             test=data.test,
         )
-        run = alone.results["even"]["private@0.50"]["runs"][seed - 1]
-        assert run["seed"] == seed
-        assert run["acc"] == pytest.approx(100 * truth.history["accuracy"][-1])
-        assert run["ll"] == truth.history["log_likelihood"][-1]
-        assert run["epsilon"] == {name: spent.epsilon for name, spent in truth.privacy.items()}
-        assert run["updates"] == {name: spent.updates for name, spent in truth.privacy.items()}
-        assert run["communications"] == truth.checkpoint.communications
+        run = alone.results["even"]["private@0.50"].runs[seed - 1]
+        assert run.seed == seed
+        assert run.acc == pytest.approx(100 * truth.history["accuracy"][-1])
+        assert run.ll == truth.history["log_likelihood"][-1]
+        assert run.epsilon == {name: spent.epsilon for name, spent in truth.privacy.items()}
+        assert run.updates == {name: spent.updates for name, spent in truth.privacy.items()}
+        assert run.communications == truth.checkpoint.communications
 
 
 def test_the_directory_holds_everything(rows: Path, together: tuple[Path, Results]) -> None:
     out, outcome = together
-    assert tomllib.loads((out / "config.toml").read_text()) == small_config(rows)
+    assert tomllib.loads((out / "config.toml").read_text()) == {"format": 1, **small_config(rows)}
     assert {(p, m) for p, methods in outcome.results.items() for m in methods} == {
         (p, m) for p in ("even", "skewed") for m in ("pvi", "private@0.50", "private@1.00")
     }
     entry = outcome.results["even"]["private@1.00"]
-    accuracies = [run["acc"] for run in entry["runs"]]
-    assert entry["acc"] == pytest.approx([np.mean(accuracies), np.std(accuracies)])
-    assert entry["epsilon"] == 1.0
-    assert "simulation: seeded noise, not private" in entry["statement"]
-    assert "client 1, client 2, client 3, client 4" in entry["statement"]
+    accuracies = [run.acc or 0 for run in entry.runs]
+    assert entry.acc == pytest.approx([np.mean(accuracies), np.std(accuracies)])
+    assert entry.epsilon == 1.0
+    assert "simulation: seeded noise, not private" in entry.statement
+    assert "client 1, client 2, client 3, client 4" in entry.statement
     for methods in outcome.results.values():
         for method, part in methods.items():
-            for run in part["runs"]:
-                assert all(epsilon <= part["epsilon"] for epsilon in run["epsilon"].values())
-                assert bool(run["epsilon"]) == (method != "pvi")
-                assert run["epsilon"] == run["epsilon_pld"] == run["epsilon_proven"]
-                assert max(run["last_update"].values()) == run["communications"]
+            for run in part.runs:
+                assert all(epsilon <= (part.epsilon or 0) for epsilon in run.epsilon.values())
+                assert bool(run.epsilon) == (method != "pvi")
+                assert run.epsilon == run.epsilon_pld == run.epsilon_proven
+                assert max(run.last_update.values()) == run.communications
     history, spending = outcome.history, outcome.spending
     last = (history["partition"] == "even") & (history["method"] == "private@1.00") & (history["seed"] == 2)
     assert history["accuracy"][last][-1] == accuracies[1]
@@ -264,7 +266,7 @@ def test_the_directory_holds_everything(rows: Path, together: tuple[Path, Result
     own = (spending["client"] == "client 1") & (spending["seed"] == 1) & (spending["method"] == "private@0.50")
     own &= spending["partition"] == "even"
     assert np.all(np.diff(spending["epsilon"][own]) > 0)
-    assert spending["epsilon"][own][-1] == outcome.results["even"]["private@0.50"]["runs"][0]["epsilon"]["client 1"]
+    assert spending["epsilon"][own][-1] == outcome.results["even"]["private@0.50"].runs[0].epsilon["client 1"]
     again = read(out)
     assert again.results == outcome.results
     assert np.array_equal(again.history["log_likelihood"], history["log_likelihood"])
@@ -277,12 +279,12 @@ def test_processes_change_nothing(alone: Results, together: tuple[Path, Results]
 def test_the_published_rule_exceeds_its_budget_and_less_is_proven(tmp_path: Path) -> None:
     experiment = paper_experiment(partitions=["B"], methods=["dp-pvi"], epsilons=[0.5], seeds=[1])
     outcome = execute(RunDirectory.create(tmp_path / "out", experiment), experiment, 1, quiet=True)
-    (run,) = outcome.results["B"]["dp-pvi@0.50"]["runs"]
-    assert run["updates"]["small 1"] == 7
-    assert run["epsilon"]["small 1"] == pytest.approx(0.533, abs=5e-4)
-    assert run["epsilon_pld"]["small 1"] < 0.5 < 1 < run["epsilon_proven"]["small 1"]
-    assert abs(run["acc"] - 84.43) < 1.0
-    assert abs(run["ll"] + 0.3379) < 0.02
+    (run,) = outcome.results["B"]["dp-pvi@0.50"].runs
+    assert run.updates["small 1"] == 7
+    assert run.epsilon["small 1"] == pytest.approx(0.533, abs=5e-4)
+    assert run.epsilon_pld["small 1"] < 0.5 < 1 < run.epsilon_proven["small 1"]
+    assert run.acc == pytest.approx(84.43, abs=1.0)
+    assert run.ll == pytest.approx(-0.3379, abs=0.02)
 
 
 def test_partitions_of_a_sweep_that_do_not_exist_are_skipped_with_the_reason(tmp_path: Path) -> None:
@@ -305,10 +307,12 @@ def test_a_run_that_diverges_is_reported_and_the_others_go_on(rows: Path, tmp_pa
     config["method"]["wild"]["algorithm"]["solver"]["learning_rate"] = 1e30
     outcome = run_here(config, tmp_path / "out")
     wild = outcome.results["even"]["wild"]
-    assert wild["acc"] is None
-    assert [failure["seed"] for failure in wild["failed"]] == [1, 2]
-    assert "client" in wild["failed"][0]["error"]
-    assert outcome.results["even"]["private@0.50"]["acc"][0] > 60
+    assert wild.acc is None
+    assert [failure.seed for failure in wild.failed] == [1, 2]
+    assert "client" in wild.failed[0].error
+    private = outcome.results["even"]["private@0.50"].acc
+    assert private is not None
+    assert private[0] > 60
 
 
 def test_regression_is_measured_by_its_error(rows: Path, tmp_path: Path) -> None:
@@ -321,8 +325,8 @@ def test_regression_is_measured_by_its_error(rows: Path, tmp_path: Path) -> None
     }
     outcome = run_here(config | {"method": {"exact": exact}}, tmp_path / "out")
     two, three = (outcome.results[f"even[clients={count}]"]["exact"] for count in (2, 3))
-    assert two["acc"] is None
-    assert two["metrics"]["rmse"][0] == pytest.approx(three["metrics"]["rmse"][0], rel=1e-5)  # pooling, either way
+    assert two.acc is None
+    assert two.metrics["rmse"][0] == pytest.approx(three.metrics["rmse"][0], rel=1e-5)  # pooling, either way
     table = render(outcome)
     assert [column.header for column in table.columns] == ["", "method", "rmse", "log-lik", "updates"]
     assert table.row_count == 2
@@ -337,8 +341,8 @@ def test_methods_with_similar_names_are_kept_apart(rows: Path, tmp_path: Path) -
     config["method"] = {"a b": config["method"]["pvi"], "a_b": private}
     config["partition"] = {"even": config["partition"]["even"]}
     outcome = run_here(config, tmp_path / "out")
-    assert [len(outcome.results["even"][name]["runs"]) for name in ("a b", "a_b")] == [2, 2]
-    assert outcome.results["even"]["a_b"]["runs"][0]["epsilon_proven"]["client 1"] > 0.5
+    assert [len(outcome.results["even"][name].runs) for name in ("a b", "a_b")] == [2, 2]
+    assert outcome.results["even"]["a_b"].runs[0].epsilon_proven["client 1"] > 0.5
 
 
 # Nothing is lost
@@ -353,7 +357,7 @@ def test_runs_of_other_settings_do_not_count(rows: Path, tmp_path: Path) -> None
     (tmp_path / "out" / "config.toml").write_text(tomli_w.dumps(config))
     directory, experiment = RunDirectory.reopen(tmp_path / "out")
     outcome = execute(directory, experiment, 1, quiet=True)
-    assert [run["communications"] for run in outcome.results["even"]["pvi"]["runs"]] == [20, 20]
+    assert [run.communications for run in outcome.results["even"]["pvi"].runs] == [20, 20]
 
 
 def test_a_directory_that_is_there_is_not_overwritten(rows: Path, tmp_path: Path) -> None:
@@ -365,6 +369,48 @@ def test_a_directory_that_is_there_is_not_overwritten(rows: Path, tmp_path: Path
         RunDirectory.reopen(tmp_path)
     with pytest.raises(InputError, match=r"Expected a run directory with results\.json"):
         read(tmp_path)
+
+
+def test_directories_of_another_format_are_refused_and_those_without_a_number_are_read(
+    rows: Path, alone: Results, tmp_path: Path
+) -> None:
+    config = alone.path / "config.toml"
+    text = config.read_text()
+    assert text.startswith("format = 1\n")
+    try:
+        config.write_text(text.removeprefix("format = 1\n"))  # as 0.2.0.dev0 wrote it
+        directory, experiment = RunDirectory.reopen(alone.path)
+        assert all(directory.is_done(spec) for spec in experiment.runs())
+        assert read(alone.path).config == small_config(rows)
+        config.write_text(text.replace("format = 1", "format = 2"))
+        for opened in (read, RunDirectory.reopen, lambda path: Experiment.load(path / "config.toml")):
+            with pytest.raises(InputError, match=r"Expected format = 1 in .*config\.toml, got 2: .* Use that version"):
+                opened(alone.path)
+    finally:
+        config.write_text(text)
+    (tmp_path / "c.toml").write_text(text)  # `fedvi simulate config.toml` runs it again
+    assert Experiment.load(tmp_path / "c.toml").config == small_config(rows)
+
+
+def test_runs_of_a_directory_without_a_number_count(rows: Path, alone: Results, tmp_path: Path) -> None:
+    """Their files have no key `error` unless they failed, and name the last record twice."""
+    out = tmp_path / "out"
+    shutil.copytree(alone.path, out)
+    (out / "config.toml").write_text((out / "config.toml").read_text().removeprefix("format = 1\n"))
+    for path in (out / "runs").glob("*.json"):
+        run = json.loads(path.read_text())
+        assert run.pop("error") == ""
+        path.write_text(json.dumps({**run, "final": run["records"][-1]}))
+    directory, experiment = RunDirectory.reopen(out)
+    assert all(directory.is_done(spec) for spec in experiment.runs())
+    assert directory.collect(experiment.runs()).results == alone.results
+    some = next((out / "runs").glob("*.json"))
+    some.write_text(some.read_text()[:-20])
+    with pytest.raises(InputError, match=r"is damaged\. Delete it"):
+        directory.collect(experiment.runs())
+    (out / "results.json").write_text('{"even": {"pvi": {"runs": 3}}}')
+    with pytest.raises(InputError, match=r"results\.json is damaged"):
+        read(out)
 
 
 def command(*words: object, **options: Any) -> Any:
@@ -460,7 +506,7 @@ def test_a_sweep_names_own_classes_in_its_folder_also_for_other_processes(rows: 
     process = command("simulate", folder / "c.toml", "--out", tmp_path / "out", "--workers", 2, cwd=tmp_path)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    assert [run["communications"] for run in read(tmp_path / "out").results["even"]["pvi"]["runs"]] == [4, 4]
+    assert [run.communications for run in read(tmp_path / "out").results["even"]["pvi"].runs] == [4, 4]
 
 
 def test_runs_count_only_if_all_settings_are_the_same_defaults_included(rows: Path) -> None:

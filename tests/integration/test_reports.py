@@ -17,12 +17,13 @@ from rich.console import Console
 from browsers import chromium
 from fedvi.errors import InputError
 from fedvi.experiments import Results
+from fedvi.experiments.directory import MethodResult, RunResult
 from fedvi.reports import markdown, merge, render, write_report
-from fedvi.reports.curves import curve, spent, split, thin
-from fedvi.reports.figures.write import write_figures
+from fedvi.reports.build import write_figures
+from fedvi.reports.charts import curve, spent, thin
 from fedvi.reports.page.page import page
-from fedvi.reports.results import Report
-from fedvi.reports.summary import paragraph
+from fedvi.reports.results import Report, split
+from fedvi.reports.table import paragraph
 from outcomes import make
 
 if TYPE_CHECKING:
@@ -67,23 +68,22 @@ def colours(pixels: np.ndarray) -> int:
 
 def test_rows_hold_means_differences_and_largest_epsilons_of_the_runs(outcome: Results) -> None:
     row = next(row for row in Report(outcome).table if (row.partition, row.method) == ("C", "dp-pvi@0.50"))
-    runs = outcome.results["C"]["dp-pvi@0.50"]["runs"]
+    runs = outcome.results["C"]["dp-pvi@0.50"].runs
     accuracy, log_likelihood = row.compared
     assert accuracy.mean is not None
-    assert accuracy.mean == pytest.approx(sum(run["acc"] for run in runs) / 3)
+    assert accuracy.mean == pytest.approx(sum(run.acc or 0 for run in runs) / 3)
     assert accuracy.difference == pytest.approx(accuracy.mean - 81.83)
-    assert log_likelihood.difference == pytest.approx(np.mean([run["ll"] for run in runs]) + 0.4218)
+    assert log_likelihood.difference == pytest.approx(np.mean([run.ll or 0 for run in runs]) + 0.4218)
     assert row.accounted == pytest.approx(0.53)
     assert row.proven == pytest.approx(0.583)
     assert row.over
-    assert row.communications == pytest.approx(np.mean([run["communications"] for run in runs]))
+    assert row.communications == pytest.approx(np.mean([run.communications for run in runs]))
     assert not any(row.over for row in Report(outcome).table if row.method.startswith(("dp-pvi-strict", "fedvi")))
 
 
 def test_differences_within_tolerance_agree_and_others_do_not(outcome: Results) -> None:
-    results = json.loads(json.dumps(outcome.results))
-    results["A"]["pvi"] |= {"acc": [85.23 - 0.4, 0.0], "ll": [-0.3181 - 0.02, 0.0]}
-    row = next(row for row in Report(dataclasses.replace(outcome, results=results)).table if row.method == "pvi")
+    near = dataclasses.replace(outcome.results["A"]["pvi"], acc=(85.23 - 0.4, 0.0), ll=(-0.3181 - 0.02, 0.0))
+    (row,) = Report(dataclasses.replace(outcome, results={"A": {"pvi": near}})).table
     assert [one.agrees for one in row.compared] == [True, False]
 
 
@@ -101,7 +101,7 @@ def test_markdown_is_deterministic_and_shows_the_numbers(outcome: Results) -> No
     assert text == markdown(make(outcome.path))
     lines = text.splitlines()
     assert len({line.count(" |") for line in lines}) == 1
-    mean, std = outcome.results["A"]["pvi"]["acc"]
+    mean, std = outcome.results["A"]["pvi"].acc or (0, 0)
     expected = f"| A | PVI |  | {mean:.2f} ± {std:.2f} | 85.23 | {mean - 85.23:+.2f} |"
     assert lines[2].startswith(expected)
     assert "paper" not in markdown(dataclasses.replace(outcome, config={}))
@@ -114,7 +114,7 @@ def test_terminal_shows_the_same_numbers_and_says_that_nothing_is_private(outcom
     console.print(render(outcome))
     text = console.export_text()
     assert "Simulation: seeded noise, not private." in text
-    mean, std = outcome.results["C"]["fedvi@1.00"]["acc"]
+    mean, std = outcome.results["C"]["fedvi@1.00"].acc or (0, 0)
     assert f"{mean:.2f} ± {std:.2f}" in text
 
 
@@ -149,11 +149,11 @@ def test_spending_ends_where_the_run_says(outcome: Results) -> None:
     groups = split(outcome.spending)
     entry = outcome.results["C"]["dp-pvi@0.50"]
     for one in spent(groups["C", "dp-pvi@0.50"]):
-        assert one.epsilon[-1] == pytest.approx(entry["runs"][0]["epsilon"][one.client])
-        assert one.x[-1] == entry["runs"][0]["last_update"][one.client]
-    ends = [sorted(run["last_update"].values()) for run in entry["runs"]]
+        assert one.epsilon[-1] == pytest.approx(entry.runs[0].epsilon[one.client])
+        assert one.x[-1] == entry.runs[0].last_update[one.client]
+    ends = [sorted(run.last_update.values()) for run in entry.runs]
     found = {row.method: row.budget_ends for row in Report(outcome).on("C")}
-    assert found["dp-pvi@0.50"] == (np.mean([end[0] for end in ends]), np.mean([end[-1] for end in ends]))
+    assert found["dp-pvi@0.50"] == (float(np.mean([end[0] for end in ends])), float(np.mean([end[-1] for end in ends])))
     assert found["pvi"] is None
 
 
@@ -205,13 +205,13 @@ def test_page_embeds_the_curves(outcome: Results, report: Path) -> None:
     data = embedded_data(report.read_text())
     assert [partition["name"] for partition in data["partitions"]] == ["A", "C"]
     x, mean, low, high = data["partitions"][1]["progress"]["acc"]["curves"]["pvi"]
-    finals = [run["acc"] for run in outcome.results["C"]["pvi"]["runs"]]
+    finals = [run.acc or 0 for run in outcome.results["C"]["pvi"].runs]
     assert mean[-1] == pytest.approx(np.mean(finals), abs=0.1)
     assert len(x) == len(mean) == len(low) == len(high) <= 200
     assert data["grid"]["skipped"] == [[0.9, -3.0, "Expected a fraction of at most 1, got 1.2."]]
-    cell = outcome.results["grid[rho=0.5,kappa=-3.0]"]
+    cell = {method: result.acc or (0, 0) for method, result in outcome.results["grid[rho=0.5,kappa=-3.0]"].items()}
     value = next(value for x, y, value in data["grid"]["maps"]["acc"] if (x, y) == (0.5, -3.0))
-    assert value == pytest.approx(cell["pvi"]["acc"][0] - cell["global-vi"]["acc"][0], abs=1e-4)
+    assert value == pytest.approx(cell["pvi"][0] - cell["global-vi"][0], abs=1e-4)
 
 
 def test_summary_says_who_kept_to_the_budget(outcome: Results) -> None:
@@ -225,14 +225,13 @@ def test_summary_says_who_kept_to_the_budget(outcome: Results) -> None:
 
 def renamed(outcome: Results, path: Path, name: str) -> Results:
     """Return the outcome with a hostile name for a partition, a method, a client and everything else with a name."""
-    results = {
-        name: {name: outcome.results["A"]["fedvi@0.50"] | {"base": name, "label": f"{name} [red]", "statement": name}}
-    }
-    results["A"] = outcome.results["A"]
+    own = outcome.results["A"]["fedvi@0.50"]
+    hostile = dataclasses.replace(own, base=name, label=f"{name} [red]", statement=name)
+    results = {name: {name: hostile}, "A": outcome.results["A"]}
     rows = {}
     for table, columns in (("history", outcome.history), ("spending", outcome.spending)):
-        own = (columns["partition"] == "A") & (columns["method"] == "fedvi@0.50")
-        copy = {column: values[own].astype(object) for column, values in columns.items()}
+        taken = (columns["partition"] == "A") & (columns["method"] == "fedvi@0.50")
+        copy = {column: values[taken].astype(object) for column, values in columns.items()}
         for column in {"partition", "method", "client"} & set(copy):
             copy[column][:] = name
         kept = {key: np.concatenate([columns[key].astype(object), copy[key]]) for key in columns}
@@ -266,13 +265,7 @@ def test_reports_of_less_do_not_fail(outcome: Results, tmp_path: Path, case: str
     elif case == "one method":
         made = only(dataclasses.replace(made, results=results), {"pvi"})
     elif case == "regression":
-        entry: dict[str, Any] = {
-            "acc": None,
-            "ll": [-1.5, 0.1],
-            "base": "pvi",
-            "metrics": {"rmse": [0.5, 0.01]},
-            "runs": [],
-        }
+        entry = MethodResult(ll=(-1.5, 0.1), base="pvi", metrics={"rmse": (0.5, 0.01)})
         history = {key: values for key, values in outcome.history.items() if key != "accuracy"}
         made = dataclasses.replace(made, results={"C": {"pvi": entry}}, history=history | {"rmse": history["time"]})
     elif case == "grid only":
@@ -280,7 +273,9 @@ def test_reports_of_less_do_not_fail(outcome: Results, tmp_path: Path, case: str
     elif case == "nothing":
         made = dataclasses.replace(made, results={}, history={}, spending={})
     elif case == "odd":
-        entry = {"acc": [float("nan"), None], "ll": None, "epsilon": 1.0, "runs": [{"epsilon": {"a": float("inf")}}]}
+        entry = MethodResult(
+            acc=(float("nan"), float("nan")), epsilon=1.0, runs=[RunResult(epsilon={"a": float("inf")})]
+        )
         made = dataclasses.replace(made, results={"C": {"_mine@1.0": entry, "pvi": outcome.results["C"]["pvi"]}})
     made = dataclasses.replace(made, path=tmp_path)
     text = write_report(made).read_text()
@@ -298,7 +293,7 @@ def test_merged_runs_keep_every_method_under_its_directory(outcome: Results, tmp
     both = merge([first, other], tmp_path / "both")
     assert set(both.results["A"]) == {f"first: {m}" for m in outcome.results["A"]} | {"other: pvi"}
     assert len(both.history["seed"]) == len(outcome.history["seed"]) + len(other.history["seed"])
-    mean = both.results["A"]["other: pvi"]["acc"][0]
+    mean, _ = both.results["A"]["other: pvi"].acc or (0, 0)
     assert f"other: PVI |  | {mean:.2f}" in markdown(both)
     assert "first: DP-PVI, published rule" in page(Report(both))
     with pytest.raises(InputError, match="at least one"):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedvi.experiments import Results
+from fedvi.experiments.directory import MethodResult, RunResult
 
 PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
     "A": {"pvi": (85.23, -0.3181), "global-vi": (85.21, -0.3184), "dp-pvi@0.50": (84.57, -0.3439),
@@ -51,7 +52,7 @@ class Run:
 
     seeds: int
     rng: np.random.Generator
-    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    results: dict[str, dict[str, MethodResult]] = field(default_factory=dict)
     history: Rows = field(default_factory=Rows)
     spending: Rows = field(default_factory=Rows)
 
@@ -69,20 +70,20 @@ class Run:
                 self.history.add(partition=partition, method=method, seed=seed, communications=int(moment),
                                  time=float(moment), accuracy=final[0] - (final[0] - 24) * left + noise,
                                  log_likelihood=final[1] - 0.5 * left + noise / 100)  # fmt: skip
-            run = {"seed": seed, "acc": final[0], "ll": final[1], "communications": last, "seconds": 0.5}
-            runs.append(run | self._spend(partition, method, seed, base, epsilon, last))
-        accs, lls = [float(run["acc"]) for run in runs], [float(run["ll"]) for run in runs]
-        self.results.setdefault(partition, {})[method] = {
-            "acc": [float(np.mean(accs)), float(np.std(accs))],
-            "ll": [float(np.mean(lls)), float(np.std(lls))],
-            "base": base,
-            "label": LABELS.get(base, base),
-            "epsilon": epsilon,
-            "swept": {} if epsilon is None else {"privacy.epsilon": epsilon},
-            "partition": {"kind": "PaperPartition"},
-            "statement": "" if epsilon is None else f"Each client: ({epsilon:g}, 1e-05)-DP.\nSimulated: not private.",
-            "runs": runs,
-        }
+            spent = self._spend(partition, method, seed, base, epsilon, last)
+            runs.append(RunResult(seed=seed, acc=final[0], ll=final[1], communications=last, seconds=0.5, **spent))
+        accs, lls = [run.acc or 0 for run in runs], [run.ll or 0 for run in runs]
+        self.results.setdefault(partition, {})[method] = MethodResult(
+            acc=(float(np.mean(accs)), float(np.std(accs))),
+            ll=(float(np.mean(lls)), float(np.std(lls))),
+            base=base,
+            label=LABELS.get(base, base),
+            epsilon=epsilon,
+            swept={} if epsilon is None else {"privacy.epsilon": epsilon},
+            partition={"kind": "PaperPartition"},
+            statement="" if epsilon is None else f"Each client: ({epsilon:g}, 1e-05)-DP.\nSimulated: not private.",
+            runs=runs,
+        )
 
     def _spend(
         self, partition: str, method: str, seed: int, base: str, epsilon: float | None, last: int

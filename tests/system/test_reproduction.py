@@ -65,19 +65,19 @@ def test_the_paper_is_reproduced_and_beaten(tmp_path: Path) -> None:
         for method, (points, nats) in TOLERANCES.items():
             if partition in outcome.results:
                 entry = outcome.results[partition][method]
-                assert abs(entry["acc"][0] - published[method]["acc"][0]) < points, (partition, method)
-                assert abs(entry["ll"][0] - published[method]["ll"][0]) < nats, (partition, method)
+                assert abs(entry.acc[0] - published[method]["acc"][0]) < points, (partition, method)
+                assert abs(entry.ll[0] - published[method]["ll"][0]) < nats, (partition, method)
     for methods in run("ours", ["fedvi"], [1, 2, 3, 4, 5]).results.values():
         ours = methods["fedvi@0.50"]
-        assert ours["acc"][0] > 84.7
-        assert ours["ll"][0] > -0.325
-        assert len(ours["runs"]) == 5
-        for each in ours["runs"]:
-            assert max(each["updates"].values()) == 50
-            assert all(epsilon <= 0.5 for epsilon in each["epsilon_proven"].values())
+        assert ours.acc[0] > 84.7
+        assert ours.ll[0] > -0.325
+        assert len(ours.runs) == 5
+        for each in ours.runs:
+            assert max(each.updates.values()) == 50
+            assert all(epsilon <= 0.5 for epsilon in each.epsilon_proven.values())
     for methods in outcome.results.values():
-        (published_rule,) = methods["dp-pvi@0.50"]["runs"]
-        assert all(epsilon > 0.5 for epsilon in published_rule["epsilon"].values())
+        (published_rule,) = methods["dp-pvi@0.50"].runs
+        assert all(epsilon > 0.5 for epsilon in published_rule.epsilon.values())
 
 
 def test_the_documents_show_the_published_results() -> None:

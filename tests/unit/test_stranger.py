@@ -99,7 +99,7 @@ max_updates = 5
     )
     experiment = Experiment.load(tmp_path / "own.toml")
     results = execute(RunDirectory.create(tmp_path / "run", experiment), experiment, workers=1, quiet=True).results
-    assert np.isfinite(results["even"]["pvi"]["metrics"]["rmse"][0])
+    assert np.isfinite(results["even"]["pvi"].metrics["rmse"][0])
 
 
 def test_fit_predict_inspect_and_the_posterior_file(fitted: Fitted, tmp_path: Path) -> None:

@@ -201,28 +201,30 @@ def _run(
         typer.echo(f"Finished work is kept. Continue with: {again} --resume --out {directory.path}", err=True)
         raise
     _show(outcome, as_json=as_json)
-    if any(entry["failed"] for methods in outcome.results.values() for entry in methods.values()):
+    if any(method.failed for methods in outcome.results.values() for method in methods.values()):
         raise typer.Exit(1)
 
 
 def _show(outcome: Results, *, as_json: bool) -> None:
     """Write the report of a run directory, and print its table, or its results as JSON."""
+    from msgspec import to_builtins
+
     from fedvi.reports.build import write_report
     from fedvi.reports.table import render, render_grid
 
     with console.working("Drawing the figures and report.html ...", quiet=as_json):
         page = write_report(outcome)
     if as_json:
-        console.print_json(outcome.results)
+        console.print_json(to_builtins(outcome.results))
         return
     tables = [
         table for table in (render(outcome, console.stdout().width), render_grid(outcome)) if table and table.row_count
     ]
     failures = [
-        f"Failed: {partition} {method} seed {failure['seed']}: {failure['error']}"
+        f"Failed: {partition} {method} seed {failure.seed}: {failure.error}"
         for partition, methods in outcome.results.items()
-        for method, entry in methods.items()
-        for failure in entry["failed"]
+        for method, found in methods.items()
+        for failure in found.failed
     ]
     console.show(*tables, *failures, f"Report: {page}")
 

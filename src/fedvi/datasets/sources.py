@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -20,6 +21,13 @@ class Dataset:
     train: Table
     test: Table | None
     columns: Mapping[str, np.ndarray] | None
+
+
+class Source(Protocol):
+    """Where the rows of an experiment come from."""
+
+    def load(self) -> Dataset:
+        """Return the rows."""
 
 
 @dataclasses.dataclass(frozen=True)

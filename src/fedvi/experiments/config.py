@@ -24,25 +24,22 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fedvi.checks import whole
 from fedvi.config import build, check_keys, find, read_toml, search
 from fedvi.errors import InputError
 from fedvi.inference.spec import Prior
 
+if TYPE_CHECKING:
+    from fedvi.simulation.prepare import RunSettings
+
 KEYS = ("title", "command", "seeds", "data", "model", "prior", "partition", "method", "reference")
-METHOD_KEYS = (
-    "label",
-    "algorithm",
-    "schedule",
-    "privacy",
-    "communications",
-    "until",
-    "max_updates",
-    "evaluate_every",
-)
+PARTS = ("algorithm", "schedule", "privacy")
+LIMITS = ("communications", "until", "max_updates", "evaluate_every")
 EPSILON = "privacy.epsilon"
+FORMAT = 1
+"""Of a run directory, in its config.toml."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +55,15 @@ class Variant:
     table: dict[str, Any]
     swept: dict[str, Any]
 
-    def parts(self) -> dict[str, Any]:
+    def parts(self) -> RunSettings:
         """Return a method's algorithm, schedule and budget: those that its table has."""
-        found = [role for role in ("algorithm", "schedule", "privacy") if role in self.table]
-        return {role: build(self.table[role], role, f"method.{self.base}.{role}") for role in found}
+        found = [role for role in PARTS if role in self.table]
+        made = {role: build(self.table[role], role, f"method.{self.base}.{role}") for role in found}
+        return cast("RunSettings", made)
+
+    def limits(self) -> dict[str, Any]:
+        """Return when a method stops, and how often it is measured."""
+        return {key: self.table[key] for key in LIMITS if key in self.table}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Experiment:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Experiment:
         """Read a TOML file, or raise `InputError`. Own kinds may be in its folder or in the current directory."""
-        config = read_toml(path, "the TOML file of an experiment")
+        config = read_config(path)
         for folder in (Path(path).parent, Path()):
             search(folder)
         return cls.of(config)
@@ -127,6 +129,18 @@ class Experiment:
         """Return all runs, those that share compiled code one after the other."""
         combinations = itertools.product(self.partitions, self.methods, self.seeds)
         return [RunSpec(*combination) for combination in combinations]
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the TOML file of an experiment as plain values, without its format number, or raise `InputError`."""
+    config = read_toml(path, "the TOML file of an experiment")
+    found = config.pop("format", FORMAT)
+    if found != FORMAT:
+        raise InputError(
+            f"Expected format = {FORMAT} in {path}, got {found!r}: this run directory was made by another version of "
+            "fedvi. Use that version, or run the experiment again."
+        )
+    return config
 
 
 def prior_of(config: dict[str, Any]) -> Prior:
@@ -143,7 +157,7 @@ def prior_of(config: dict[str, Any]) -> Prior:
 
 def _check_method(method: Variant) -> None:
     path = f"method.{method.base}"
-    check_keys(method.table, METHOD_KEYS, path)
+    check_keys(method.table, ("label", *PARTS, *LIMITS), path)
     if "algorithm" not in method.table:
         raise InputError(f"Expected {path}.algorithm, got nothing.")
     method.parts()

@@ -1,8 +1,8 @@
 """The run directory: all that an experiment leaves behind.
 
-    config.toml        what was run; `fedvi simulate config.toml` runs it again
-    runs/*.json        one file per finished run, written when it is finished: what the rest is made of
-    results.json       {partition: {method: {"acc": [mean, std], "ll": [mean, std], "runs": [...], ...}}}
+    config.toml        what was run, and the directory's format; `fedvi simulate config.toml` runs it again
+    runs/*.json        one `RunRecord` per finished run, written when it is finished: what the rest is made of
+    results.json       {partition: {method: MethodResult}}
     history.parquet    every measurement of every run
     spending.parquet   what every client had spent when
     skipped.json       partitions of a sweep that do not exist, and why
@@ -15,21 +15,66 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import tomli_w
 
 from fedvi.errors import InputError
-from fedvi.experiments.config import Experiment, RunSpec
-from fedvi.experiments.runs import file_name, settings_digest
+from fedvi.experiments.config import FORMAT, Experiment, RunSpec, read_config
+from fedvi.experiments.runs import RunRecord, Spending, file_name, settings_digest
 from fedvi.files import replacing, write
 
-RUN_KEYS = ("seed", "communications", "seconds", "updates", "epsilon", "epsilon_pld", "epsilon_proven", "last_update")
-SPENDING = {"client": str, "rows": int, "communications": int, "updates": int, "epsilon": float}
+MeanAndStd = tuple[float, float]
+"""Over seeds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What results.json says of one run; see `RunRecord`."""
+
+    seed: int = 0
+    communications: int = 0
+    seconds: float = 0.0
+    updates: dict[str, int] = dataclasses.field(default_factory=dict)
+    epsilon: dict[str, float] = dataclasses.field(default_factory=dict)
+    epsilon_pld: dict[str, float] = dataclasses.field(default_factory=dict)
+    epsilon_proven: dict[str, float] = dataclasses.field(default_factory=dict)
+    last_update: dict[str, int] = dataclasses.field(default_factory=dict)
+    acc: float | None = None
+    ll: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A run that went wrong, and why."""
+
+    seed: int
+    error: str
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodResult:
+    """What results.json says of one method on one partition. acc: in percent. epsilon: the budget."""
+
+    acc: MeanAndStd | None = None
+    ll: MeanAndStd | None = None
+    base: str = ""
+    label: str = ""
+    epsilon: float | None = None
+    swept: dict[str, Any] = dataclasses.field(default_factory=dict)
+    partition: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, MeanAndStd] = dataclasses.field(default_factory=dict)
+    statement: str = ""
+    runs: list[RunResult] = dataclasses.field(default_factory=list)
+    failed: list[Failure] = dataclasses.field(default_factory=list)
+
+
+MethodResults = dict[str, dict[str, MethodResult]]
+"""By partition and method."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +83,7 @@ class Results:
 
     path: Path
     config: dict[str, Any]
-    results: dict[str, dict[str, Any]]
+    results: MethodResults
     history: dict[str, np.ndarray]
     spending: dict[str, np.ndarray]
     skipped: dict[str, str]
@@ -57,7 +102,7 @@ class RunDirectory:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(f"{path} is there already. Add --resume to go on with it, or give another --out.")
         (path / "runs").mkdir(parents=True)
-        write(path / "config.toml", tomli_w.dumps(experiment.config))
+        write(path / "config.toml", tomli_w.dumps({"format": FORMAT, **experiment.config}))
         return cls(path, experiment.config)
 
     @classmethod
@@ -76,24 +121,25 @@ class RunDirectory:
         """Return where an interrupted run is kept."""
         return self.path / "runs" / f"{file_name(spec)}.checkpoint.npz"
 
-    def save(self, spec: RunSpec, run: dict[str, Any]) -> None:
+    def save(self, spec: RunSpec, run: RunRecord) -> None:
         """Write a finished run; its checkpoint is of no more use."""
-        write(self.run_file(spec), json.dumps(run))
+        write(self.run_file(spec), json.dumps(msgspec.to_builtins(run)))
         self.checkpoint(spec).unlink(missing_ok=True)
 
     def is_done(self, spec: RunSpec) -> bool:
         """Tell whether a run was finished with these settings; one that failed is tried again."""
         run = self._finished(spec)
-        return run is not None and "error" not in run
+        return run is not None and not run.error
 
-    def _finished(self, spec: RunSpec) -> dict[str, Any] | None:
+    def _finished(self, spec: RunSpec) -> RunRecord | None:
         try:
-            run: dict[str, Any] = json.loads(self.run_file(spec).read_text())
+            run = json.loads(self.run_file(spec).read_text())
+            same = run.get("settings") == settings_digest(self.config, spec)
+            return msgspec.convert(run, RunRecord) if same else None
         except FileNotFoundError:
             return None
-        except ValueError:
+        except (ValueError, msgspec.ValidationError):
             raise InputError(f"{self.run_file(spec)} is damaged. Delete it, and the run is made again.") from None
-        return run if run.get("settings") == settings_digest(self.config, spec) else None
 
     def skip(self, skipped: dict[str, str]) -> None:
         """Write down which partitions do not exist."""
@@ -103,9 +149,14 @@ class RunDirectory:
     def collect(self, specs: Iterable[RunSpec]) -> Results:
         """Put the finished runs together, and write results, history and spending."""
         runs = [run for spec in specs if (run := self._finished(spec)) is not None]
-        write(self.path / "results.json", json.dumps(_results(runs), indent=1))
-        _write_parquet(self.path / "history.parquet", _history(runs))
-        _write_parquet(self.path / "spending.parquet", _spending(runs))
+        groups: dict[str, dict[str, list[RunRecord]]] = {}
+        for run in runs:
+            groups.setdefault(run.partition, {}).setdefault(run.method, []).append(run)
+        results = {place: {name: _together(own) for name, own in methods.items()} for place, methods in groups.items()}
+        write(self.path / "results.json", json.dumps(msgspec.to_builtins(results), indent=1))
+        done = [run for run in runs if not run.error]
+        _write_parquet(self.path / "history.parquet", _history(done))
+        _write_parquet(self.path / "spending.parquet", _spending(done))
         return read(self.path)
 
 
@@ -115,68 +166,58 @@ def read(path: str | os.PathLike[str]) -> Results:
     if not (path / "results.json").is_file():
         raise InputError(f"Expected a run directory with results.json, got {path}. Finish the run with --resume.")
     skipped = path / "skipped.json"
+    try:
+        results = msgspec.convert(json.loads((path / "results.json").read_text()), MethodResults)
+    except (ValueError, msgspec.ValidationError):
+        raise InputError(f"{path / 'results.json'} is damaged. Make it again from the runs with --resume.") from None
     return Results(
         path=path,
-        config=tomllib.loads((path / "config.toml").read_text(encoding="utf-8")),
-        results=json.loads((path / "results.json").read_text()),
+        config=read_config(path / "config.toml"),
+        results=results,
         history=_read_parquet(path / "history.parquet"),
         spending=_read_parquet(path / "spending.parquet"),
         skipped=json.loads(skipped.read_text()) if skipped.is_file() else {},
     )
 
 
-def _results(runs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for run in runs:
-        groups.setdefault((run["partition"], run["method"]), []).append(run)
-    results: dict[str, dict[str, Any]] = {}
-    for (partition, method), group in groups.items():
-        results.setdefault(partition, {})[method] = _entry(group)
-    return results
+def _together(group: list[RunRecord]) -> MethodResult:
+    """Return what runs of one method with different seeds have in common."""
+    first, done = group[0], [run for run in group if not run.error]
+    names = [name for name in done[0].records[-1] if name not in ("communications", "time")] if done else []
+    finals = {name: [run.records[-1][name] for run in done] for name in names}
+    metrics = {name: (float(np.mean(values)), float(np.std(values))) for name, values in finals.items()}
+    return MethodResult(
+        acc=metrics.get("accuracy"),
+        ll=metrics.get("log_likelihood"),
+        base=first.base,
+        label=first.label,
+        epsilon=first.budget,
+        swept=first.swept,
+        partition=first.partition_settings,
+        metrics=metrics,
+        statement=done[0].statement if done else "",
+        runs=[msgspec.convert(run, RunResult, from_attributes=True) for run in done],
+        failed=[Failure(run.seed, run.error) for run in group if run.error],
+    )
 
 
-def _entry(group: list[dict[str, Any]]) -> dict[str, Any]:
-    first, done = group[0], [run for run in group if "error" not in run]
-    names = [name for name in done[0]["final"] if name not in ("communications", "time")] if done else []
-    metrics = {name: _mean_and_std([run["final"][name] for run in done]) for name in names}
-    return {
-        "acc": metrics.get("accuracy"),
-        "ll": metrics.get("log_likelihood"),
-        "base": first["base"],
-        "label": first["label"],
-        "epsilon": first["budget"],
-        "swept": first["swept"],
-        "partition": first["partition_settings"],
-        "metrics": metrics,
-        "statement": done[0]["statement"] if done else "",
-        "runs": [
-            {
-                **{key: run[key] for key in RUN_KEYS},
-                "acc": run["final"].get("accuracy"),
-                "ll": run["final"].get("log_likelihood"),
-            }
-            for run in done
-        ],
-        "failed": [{"seed": run["seed"], "error": run["error"]} for run in group if "error" in run],
-    }
-
-
-def _mean_and_std(values: list[float]) -> list[float]:
-    return [float(np.mean(values)), float(np.std(values))]
-
-
-def _history(runs: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    done = [run for run in runs if "error" not in run]
-    names = list(dict.fromkeys(name for run in done for name in run["records"][0] | run["final"]))
-    rows = [(run, record) for run in done for record in run["records"]]
+def _history(runs: list[RunRecord]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for run in runs for name in run.records[0] | run.records[-1])
+    rows = [(run, record) for run in runs for record in run.records]
     measured = {name: [record.get(name, float("nan")) for _, record in rows] for name in names}
-    return {**{key: [run[key] for run, _ in rows] for key in ("partition", "method", "seed")}, **measured}
+    return _whose([run for run, _ in rows]) | measured
 
 
-def _spending(runs: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    rows = [(run, moment) for run in runs for moment in run.get("spending", [])]
-    moments = {name: [kind(moment[name]) for _, moment in rows] for name, kind in SPENDING.items()}
-    return {**{key: [run[key] for run, _ in rows] for key in ("partition", "method", "seed")}, **moments}
+def _spending(runs: list[RunRecord]) -> dict[str, list[Any]]:
+    rows = [(run, moment) for run in runs for moment in run.spending]
+    moments = {
+        field.name: [getattr(moment, field.name) for _, moment in rows] for field in dataclasses.fields(Spending)
+    }
+    return _whose([run for run, _ in rows]) | moments
+
+
+def _whose(runs: list[RunRecord]) -> dict[str, list[Any]]:
+    return {key: [getattr(run, key) for run in runs] for key in ("partition", "method", "seed")}
 
 
 def _write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:

@@ -26,7 +26,7 @@ from fedvi.console import progress
 from fedvi.errors import FedviError, InputError
 from fedvi.experiments.config import Experiment, RunSpec
 from fedvi.experiments.directory import Results, RunDirectory
-from fedvi.experiments.runs import RunRecord, load_clients, make_runs
+from fedvi.experiments.runs import RunRecord, clients_of, load_rows, make_runs
 
 ONE_THREAD = {
     "PJRT_NPROC": "1",
@@ -35,7 +35,7 @@ ONE_THREAD = {
 }
 
 Job = tuple[RunSpec, ...]
-Finished = Callable[[RunSpec, RunRecord], None]
+Finished = Callable[[RunRecord], None]
 RunAll = Callable[[RunDirectory, Sequence[RunSpec], int | None, Finished], None]
 """How runs get done: by `run_all` on this machine, or by what `fedvi.experiments.ray_pool.on_ray` returns."""
 
@@ -69,10 +69,10 @@ def possible_runs(experiment: Experiment) -> tuple[list[RunSpec], dict[str, str]
 
     In a sweep over partitions some combinations need rows that are not there; outside of a sweep that is an error.
     """
-    data, skipped = json.dumps(experiment.config["data"]), {}
+    rows, skipped = load_rows(json.dumps(experiment.config["data"])), {}
     for partition in experiment.partitions:
         try:
-            load_clients(data, json.dumps(partition.table))
+            clients_of(rows, partition)
         except InputError as error:
             if not partition.swept:
                 raise InputError(f"partition.{partition.base}: {error}") from None
@@ -84,11 +84,8 @@ def settings_table(experiment: Experiment) -> list[tuple[str, str]]:
     """Return every variant of the experiment and what its objects are, for people to read before a long run."""
     lines = []
     for method in experiment.methods:
-        parts = map(repr, method.parts().values())
-        limits = [
-            f"{key}={method.table[key]}" for key in ("communications", "until", "max_updates") if key in method.table
-        ]
-        lines.append((method.name, ", ".join([*parts, *limits])))
+        limits = [f"{key}={value}" for key, value in method.limits().items() if key != "evaluate_every"]
+        lines.append((method.name, ", ".join([*map(repr, method.parts().values()), *limits])))
     return lines
 
 
@@ -111,11 +108,7 @@ def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | No
     jobs = arrange_jobs(missing, workers)
     if workers == 1 or len(jobs) <= 1:
         for job in jobs:
-            runs = make_job(directory, job)
-            if not runs:
-                raise KeyboardInterrupt
-            for spec, run in zip(job, runs, strict=True):
-                finished(spec, run)
+            _report(job, make_job(directory, job), finished)
         return
     with _pool(min(workers, len(jobs))) as pool:
         waiting: dict[Future[Any], Job] = {pool.submit(_work, directory, job): job for job in jobs}
@@ -147,11 +140,18 @@ def arrange_jobs(specs: Sequence[RunSpec], workers: int) -> list[Job]:
 
 
 def make_job(directory: RunDirectory, job: Job, stop: Callable[[], bool] | None = None) -> list[RunRecord]:
-    """Make the runs of a job, write each to the directory, and return them; none if Ctrl-C or `stop` ended it."""
+    """Make the runs of a job, write each to the directory, and return them; fewer if Ctrl-C or `stop` ended it."""
     runs = make_runs(directory.config, job, [directory.checkpoint(spec) for spec in job], stop)
-    for spec, run in zip(job, runs or [], strict=False):
+    for spec, run in zip(job, runs, strict=False):
         directory.save(spec, run)
-    return runs or []
+    return runs
+
+
+def _report(job: Job, runs: list[RunRecord], finished: Finished) -> None:
+    for run in runs:
+        finished(run)
+    if len(runs) < len(job):  # told to stop
+        raise KeyboardInterrupt
 
 
 def _take(done: set[Future[Any]], waiting: dict[Future[Any], Job], directory: RunDirectory, finished: Finished) -> None:
@@ -166,10 +166,7 @@ def _take(done: set[Future[Any]], waiting: dict[Future[Any], Job], directory: Ru
                 f"A worker process ended unexpectedly, maybe for lack of memory, near {job[0].name!r}. Finished runs "
                 f"are kept: go on with --resume --out {directory.path}."
             ) from None
-        for spec, run in zip(job, runs, strict=False):
-            finished(spec, run)
-        if len(runs) < len(job):  # a worker was told to stop
-            raise KeyboardInterrupt
+        _report(job, runs, finished)
 
 
 def _stop(
@@ -235,7 +232,7 @@ def _progress(
 
     with progress(title, len(specs), "runs", done=done, wanted=wanted, otherwise=say) as show:
 
-        def finished(_: RunSpec, run: RunRecord) -> None:
+        def finished(run: RunRecord) -> None:
             nonlocal done
             done += 1
             show(done, _summary(run))
@@ -244,10 +241,6 @@ def _progress(
 
 
 def _summary(run: RunRecord) -> str:
-    name = f"{run['partition']} {run['method']} seed {run['seed']}"
-    if "error" in run:
-        return f"{name}: {run['error']}"
-    final = run["final"]
-    accuracy = f"{final['accuracy']:.2f} % " if "accuracy" in final else ""
-    likelihood = f"{final['log_likelihood']:.4f}" if "log_likelihood" in final else ""
-    return f"{name}: {accuracy}{likelihood}"
+    accuracy = "" if run.acc is None else f"{run.acc:.2f} % "
+    likelihood = "" if run.ll is None else f"{run.ll:.4f}"
+    return f"{run.partition} {run.method} seed {run.seed}: {run.error or accuracy + likelihood}"

@@ -126,7 +126,7 @@ def _portable() -> Callable[[str, bytes, Any], tuple[str, Any]]:
         config, spec = pickle.loads(given)
         with tempfile.TemporaryDirectory() as folder:
             runs = make_runs(config, [spec], [Path(folder) / "checkpoint.npz"], rows=Dataset(*rows))
-            return f"fedvi {version}", runs and runs[0]
+            return f"fedvi {version}", runs[0] if runs else None
 
     return work
 
@@ -151,7 +151,7 @@ def _take(done: list[Any], waiting: dict[Any, RunSpec], directory: RunDirectory,
                 f"all of them, then go on with --resume --out {directory.path}."
             )
         directory.save(spec, run)
-        finished(spec, run)
+        finished(run)
 
 
 def _stop(waiting: dict[Any, RunSpec], directory: RunDirectory, finished: Finished) -> None:

@@ -12,18 +12,20 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fedvi import __version__
 from fedvi.config import build, plain
 from fedvi.datasets.partitions import distribute
-from fedvi.datasets.sources import Dataset
+from fedvi.datasets.sources import Dataset, Source
 from fedvi.errors import FedviError, SimulationInterrupted, SimulationsFailed
 from fedvi.experiments.config import RunSpec, Variant, prior_of
 from fedvi.files import digest
+from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.rows import Table
+from fedvi.models.base import Model
 from fedvi.privacy import accounting
 from fedvi.privacy.events import NOT_PRIVATE, to_json
 from fedvi.privacy.ledger.statement import SIMULATION
@@ -34,9 +36,57 @@ from fedvi.simulation.simulate import simulate_all
 MOMENTS = 6
 """Moments of a run at which a client's epsilon is written down, closer together at first: accounting takes a while."""
 
-LIMITS = ("communications", "until", "max_updates", "evaluate_every")
 
-RunRecord = dict[str, Any]
+@dataclasses.dataclass(frozen=True)
+class Spending:
+    """What a client with so many rows had spent after so many of its updates. communications: of the whole run."""
+
+    client: str
+    rows: int
+    communications: int
+    updates: int
+    epsilon: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One finished run, or why it failed (`error`). settings: the digest of all that decides what comes out.
+
+    records: what was measured on the way, accuracies in percent; the last one is final. By client: epsilon by the run's
+    own rule, epsilon_pld by exact accounting, epsilon_proven for its sampling, and last_update, when that was.
+    """
+
+    partition: str
+    partition_settings: dict[str, Any]
+    method: str
+    base: str
+    label: str
+    swept: dict[str, Any]
+    budget: float | None
+    seed: int
+    settings: str
+    version: str
+    seconds: float
+    error: str = ""
+    records: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    communications: int = 0
+    updates: dict[str, int] = dataclasses.field(default_factory=dict)
+    epsilon: dict[str, float] = dataclasses.field(default_factory=dict)
+    epsilon_pld: dict[str, float] = dataclasses.field(default_factory=dict)
+    epsilon_proven: dict[str, float] = dataclasses.field(default_factory=dict)
+    last_update: dict[str, int] = dataclasses.field(default_factory=dict)
+    spending: list[Spending] = dataclasses.field(default_factory=list)
+    statement: str = ""
+
+    @property
+    def acc(self) -> float | None:
+        """The accuracy of the posterior in percent, if its model has classes."""
+        return self.records[-1].get("accuracy") if self.records else None
+
+    @property
+    def ll(self) -> float | None:
+        """The log-likelihood of a test row."""
+        return self.records[-1].get("log_likelihood") if self.records else None
 
 
 def make_runs(
@@ -45,22 +95,19 @@ def make_runs(
     checkpoints: Sequence[Path],
     stop: Callable[[], bool] | None = None,
     rows: Dataset | None = None,
-) -> list[RunRecord] | None:
-    """Make runs that differ in their seeds alone, together, or return None if Ctrl-C or `stop` ended them.
+) -> list[RunRecord]:
+    """Make runs that differ in their seeds alone, together; return fewer if Ctrl-C or `stop` ended them.
 
     checkpoints: a path for each; after an interruption it holds what was done, for the next call.
     rows: those of the experiment, for a machine that need not have them; None to load them.
-    A run that goes wrong, because its steps diverge for example, comes back with the key `error`.
+    A run that goes wrong, because its steps diverge for example, comes back with an `error`.
     """
-    method, partition, began = specs[0].method, specs[0].partition, perf_counter()
-    if rows is None:
-        rows, clients = load_clients(json.dumps(config["data"]), json.dumps(partition.table))
-    else:
-        clients = _distribute(rows, partition.table)
-    model = build(config["model"], "model")
-    dim = model.dim(rows.train[0])
-    objects = method.parts()
-    limits = {key: method.table[key] for key in LIMITS if key in method.table}
+    method, began = specs[0].method, perf_counter()
+    rows = load_rows(json.dumps(config["data"])) if rows is None else rows
+    clients = clients_of(rows, specs[0].partition)
+    model: Model = build(config["model"], "model")
+    parts = method.parts()
+    parts["prior"] = prior_of(config).over(model.dim(rows.train[0]))
     own: list[RunSettings] = [
         {"seed": spec.seed, "resume": path if path.exists() else None}
         for spec, path in zip(specs, checkpoints, strict=True)
@@ -68,21 +115,13 @@ def make_runs(
     outcomes: Sequence[Result | Exception]
     try:
         outcomes = simulate_all(
-            clients,
-            model,
-            own,
-            prior=prior_of(config).over(dim),
-            test=rows.test,
-            progress=False,
-            stop=stop,
-            **objects,
-            **limits,
+            clients, model, own, test=rows.test, progress=False, stop=stop, **parts, **method.limits()
         )
     except SimulationInterrupted as interrupted:
         for outcome, path in zip(interrupted.outcomes, checkpoints, strict=True):
             if isinstance(outcome, Result):
                 outcome.checkpoint.save(path)
-        return None
+        return []
     except SimulationsFailed as failed:
         outcomes = failed.outcomes
     except FedviError as error:  # before anything was run
@@ -92,7 +131,7 @@ def make_runs(
     sizes = {name: len(y) for name, (_, y) in clients.items()}
     seconds = (perf_counter() - began) / len(specs)
     return [
-        {**_about(config, spec), **_plain(outcome, sizes, objects["algorithm"]), "seconds": seconds}
+        _record(config, spec, seconds, outcome, sizes, cast("Algorithm", parts["algorithm"]))
         for spec, outcome in zip(specs, outcomes, strict=True)
     ]
 
@@ -103,124 +142,95 @@ def _one_by_one(
     checkpoints: Sequence[Path],
     stop: Callable[[], bool] | None,
     rows: Dataset,
-) -> list[RunRecord] | None:
+) -> list[RunRecord]:
     """Make runs of which one cannot even begin, because its checkpoint is damaged for example."""
     runs: list[RunRecord] = []
     for spec, path in zip(specs, checkpoints, strict=True):
         alone = make_runs(config, [spec], [path], stop, rows)
-        if alone is None:
-            return None
+        if not alone:
+            break
         runs += alone
     return runs
 
 
-def _about(config: dict[str, Any], spec: RunSpec) -> RunRecord:
-    table = spec.method.table
-    return {
-        "partition": spec.partition.name,
-        "partition_settings": _settings(spec.partition),
-        "method": spec.method.name,
-        "base": spec.method.base,
-        "label": table.get("label", spec.method.base),
-        "swept": spec.method.swept,
-        "budget": _budget(table),
-        "seed": spec.seed,
-        "settings": settings_digest(config, spec),
-        "version": __version__,
-    }
-
-
-def _plain(outcome: Result | Exception, sizes: dict[str, int], algorithm: Any) -> RunRecord:
-    """Return what became of a run as plain values."""
+def _record(
+    config: dict[str, Any],
+    spec: RunSpec,
+    seconds: float,
+    outcome: Result | Exception,
+    sizes: dict[str, int],
+    algorithm: Algorithm,
+) -> RunRecord:
+    method, privacy = spec.method, spec.method.table.get("privacy")
+    run = RunRecord(
+        partition=spec.partition.name,
+        partition_settings={"name": spec.partition.base, **spec.partition.table},
+        method=method.name,
+        base=method.base,
+        label=method.table.get("label", method.base),
+        swept=method.swept,
+        budget=float(privacy["epsilon"]) if isinstance(privacy, dict) else None,
+        seed=spec.seed,
+        settings=settings_digest(config, spec),
+        version=__version__,
+        seconds=seconds,
+    )
     if isinstance(outcome, FedviError):
-        return {"error": str(outcome)}
+        return dataclasses.replace(run, error=str(outcome))
     if isinstance(outcome, Exception):
         raise outcome
-    records = [_percent(record) for record in outcome.history.records]
-    return {
-        "final": records[-1],
-        "records": records,
-        "communications": outcome.checkpoint.communications,
-        "updates": {name: int(state.sequence) for name, state in outcome.clients.items()},
-        **_privacy(outcome, sizes, algorithm),
-    }
-
-
-@functools.lru_cache(maxsize=4)
-def load_clients(data: str, partition: str) -> tuple[Dataset, Mapping[str, Table]]:
-    """Return the rows of an experiment and their distribution over clients; both settings as JSON."""
-    rows: Dataset = load_rows(data)
-    return rows, _distribute(rows, json.loads(partition))
+    run = dataclasses.replace(
+        run,
+        records=[_percent(record) for record in outcome.history.records],
+        communications=outcome.checkpoint.communications,
+        updates={name: int(state.sequence) for name, state in outcome.clients.items()},
+    )
+    return _spent(run, outcome, sizes, algorithm)
 
 
 @functools.lru_cache(maxsize=2)
 def load_rows(data: str) -> Dataset:
-    """Return the rows of an experiment."""
-    rows: Dataset = build(json.loads(data), "data").load()
-    return rows
+    """Return the rows of an experiment; its settings as JSON."""
+    source: Source = build(json.loads(data), "data")
+    return source.load()
 
 
-def _distribute(rows: Dataset, partition: dict[str, Any]) -> Mapping[str, Table]:
-    return distribute(build(partition, "partition"), *rows.train, columns=rows.columns)
-
-
-def _settings(partition: Variant) -> dict[str, Any]:
-    return {"name": partition.base, **partition.table}
-
-
-def _budget(table: dict[str, Any]) -> float | None:
-    privacy = table.get("privacy")
-    return float(privacy["epsilon"]) if isinstance(privacy, dict) else None
+def clients_of(rows: Dataset, partition: Variant) -> Mapping[str, Table]:
+    """Return the rows of every client."""
+    return distribute(build(partition.table, "partition"), *rows.train, columns=rows.columns)
 
 
 def _percent(record: Mapping[str, float]) -> dict[str, float]:
     return {name: 100 * value if name == "accuracy" else value for name, value in record.items()}
 
 
-def _privacy(result: Result, sizes: dict[str, int], algorithm: Any) -> dict[str, Any]:
-    """Return what every client spent, by the run's own rule, by exact accounting, and as proven for its sampling."""
+def _spent(run: RunRecord, result: Result, sizes: dict[str, int], algorithm: Algorithm) -> RunRecord:
+    """Return the run with what every client spent when."""
     spending, turns = result.history.budgets, [turn.client for turn in result.history.turns]
     made = {name: np.flatnonzero(np.equal(turns, index)) + 1 for index, name in enumerate(result.clients)}
-    last = {name: int(when[-1]) if len(when) else 0 for name, when in made.items()}
+    run = dataclasses.replace(run, last_update={name: int(when[-1]) if len(when) else 0 for name, when in made.items()})
     if spending is None or NOT_PRIVATE in spending.events:
-        return {
-            "epsilon": {},
-            "epsilon_pld": {},
-            "epsilon_proven": {},
-            "last_update": last,
-            "spending": [],
-            "statement": "",
-        }
+        return run
     claimed, exact, proven, moments = {}, {}, {}, []
-    most = spending.most_updates()
+    most, mechanism = spending.most_updates(), cast("Any", algorithm.solver.mechanism)
     for index, (name, when) in enumerate(made.items()):
-        event, budget, count = spending.events[index], spending.budgets[index], len(when)
+        event, delta, count = spending.events[index], float(spending.budgets[index].delta), len(when)
         claimed[name] = spending.epsilon(index, count)
-        exact[name] = accounting.epsilon({event: count}, float(budget.delta)) if count else 0.0
-        proven[name] = exact[name]
-        mechanism = algorithm.solver.mechanism
+        proven[name] = exact[name] = accounting.epsilon({event: count}, delta) if count else 0.0
         if hasattr(mechanism, "proven_epsilon"):  # it accounts for its sampling as if it were another
             used = dataclasses.replace(mechanism, noise_multiplier=to_json(event)["noise_multiplier"])
-            proven[name] = used.proven_epsilon(sizes[name], algorithm.solver.steps * count, float(budget.delta))
+            proven[name] = used.proven_epsilon(sizes[name], algorithm.solver.steps * count, delta)
         for updates in _moments(count, most[index]):
             at = int(when[updates - 1]) if updates else 0
-            moments.append(
-                {
-                    "client": name,
-                    "rows": sizes[name],
-                    "communications": at,
-                    "updates": updates,
-                    "epsilon": spending.epsilon(index, updates),
-                }
-            )
-    return {
-        "epsilon": claimed,
-        "epsilon_pld": exact,
-        "epsilon_proven": proven,
-        "last_update": last,
-        "spending": moments,
-        "statement": _statement(result),
-    }
+            moments.append(Spending(name, sizes[name], at, updates, spending.epsilon(index, updates)))
+    return dataclasses.replace(
+        run,
+        epsilon=claimed,
+        epsilon_pld=exact,
+        epsilon_proven=proven,
+        spending=moments,
+        statement=_statement(result),
+    )
 
 
 def _moments(count: int, most: float) -> list[int]:
@@ -256,5 +266,4 @@ def settings_digest(config: dict[str, Any], spec: RunSpec) -> str:
         "partition": build(spec.partition.table, "partition"),
         **spec.method.parts(),
     }
-    limits = {key: spec.method.table[key] for key in LIMITS if key in spec.method.table}
-    return digest(plain([objects, limits, spec.seed]), compact=False)[:8]  # a limit may be infinite
+    return digest(plain([objects, spec.method.limits(), spec.seed]), compact=False)[:8]  # a limit may be infinite

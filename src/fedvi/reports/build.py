@@ -1,9 +1,14 @@
-"""From a run directory to its report, and from several run directories to one that compares them."""
+"""From a run directory to its report, and from several run directories to one that compares them.
+
+The same directory gives the same bytes. Every file appears whole or not at all.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,24 +16,64 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedvi.errors import InputError
-from fedvi.files import write
+from fedvi.files import replacing, write
 from fedvi.reports.results import Report, base_of
+from fedvi.web.pages import RC
 
 if TYPE_CHECKING:
-    from fedvi.experiments.directory import Results
+    from fedvi.experiments.directory import MethodResults, Results
 
 
 def write_report(outcome: Results) -> Path:
-    """Write `figures/` and `report.html` into the run directory and return the page's path.
-
-    Every file appears whole or not at all; an older report stays until the new one is complete.
-    """
-    from fedvi.reports.figures.write import write_figures  # matplotlib takes a second: only this waits for it
+    """Write `figures/` and `report.html` into the run directory and return the page's path."""
     from fedvi.reports.page.page import page
 
     report, target = Report(outcome), outcome.path / "report.html"
     write(target, page(report, write_figures(report)))
     return target
+
+
+def write_figures(report: Report) -> list[Path]:
+    """Write all figures that the run directory has data for into its `figures`; return paths, PNG and SVG of each."""
+    import matplotlib as mpl  # takes a second: only this waits for it
+
+    from fedvi.reports.figures.communications import draw_progress, draw_spending
+    from fedvi.reports.figures.settings import draw_heatmap, draw_tradeoff
+
+    target, names, written = report.outcome.path / "figures", file_names(report.partitions), []
+    target.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(RC), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # names may be in any script; the page shows them all
+        drawn = {f"progress_{name}": draw_progress(report, partition) for partition, name in names.items()}
+        drawn["tradeoff"] = draw_tradeoff(report)
+        drawn |= {f"spending_{name}": draw_spending(report, partition) for partition, name in names.items()}
+        drawn["heatmap"] = draw_heatmap(report)
+        for name, figure in drawn.items():
+            if figure is None:
+                continue
+            for path in (target / f"{name}.png", target / f"{name}.svg"):
+                metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+                with replacing(path) as file:
+                    figure.savefig(file, format=path.suffix[1:], dpi=150, metadata=metadata)
+                figure.set_layout_engine("none")  # what was laid out stays: laying out is slower than drawing
+                written.append(path)
+    return written
+
+
+def file_names(partitions: list[str]) -> dict[str, str]:
+    """Return a safe and unique part of a file's name for every partition.
+
+    >>> file_names(["A", "by age/sex", "by age sex"])
+    {'A': 'A', 'by age/sex': 'by-age-sex', 'by age sex': 'by-age-sex-2'}
+    """
+    chosen: dict[str, str] = {}
+    for partition in partitions:
+        plain = re.sub(r"[^A-Za-z0-9._]+", "-", partition).strip("-.") or "data"
+        name, number = plain, 2
+        while name.lower() in {other.lower() for other in chosen.values()}:
+            name, number = f"{plain}-{number}", number + 1
+        chosen[partition] = name
+    return chosen
 
 
 def merge(outcomes: Sequence[Results], path: str | os.PathLike[str]) -> Results:
@@ -39,18 +84,17 @@ def merge(outcomes: Sequence[Results], path: str | os.PathLike[str]) -> Results:
     if not outcomes:
         raise InputError("Expected at least one run directory to compare, got none.")
     named = dict(zip(_names([outcome.path for outcome in outcomes]), outcomes, strict=True))
-    results: dict[str, dict[str, Any]] = {}
+    results: MethodResults = {}
     published: dict[str, dict[str, Any]] = {}
     skipped: dict[str, str] = {}
     for name, outcome in named.items():
         for partition, methods in outcome.results.items():
-            for method, entry in methods.items():
-                base = base_of(method, entry)
-                labels = {"base": f"{name}: {base}", "label": f"{name}: {entry.get('label') or base}"}
-                results.setdefault(partition, {})[f"{name}: {method}"] = entry | labels
-        for partition, methods in Report(outcome).published.items():
-            numbers = {f"{name}: {method}": pair for method, pair in methods.items()}
-            published.setdefault(partition, {}).update(numbers)
+            for method, result in methods.items():
+                base = base_of(method, result)
+                labelled = dataclasses.replace(result, base=f"{name}: {base}", label=f"{name}: {result.label or base}")
+                results.setdefault(partition, {})[f"{name}: {method}"] = labelled
+        for partition, numbers in Report(outcome).published.items():
+            published.setdefault(partition, {}).update({f"{name}: {method}": one for method, one in numbers.items()})
         skipped = outcome.skipped | skipped
     config = {
         "title": "Comparison: " + ", ".join(named),

@@ -8,25 +8,70 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedvi.reports.curves import Curve, Group, curve, split
-from fedvi.reports.measures import ACCURACY, LOG_LIKELIHOOD, TAKEN, Comparison, Measure, finite, mean_and_std
-from fedvi.web import style
+from fedvi.web import pages
 
 if TYPE_CHECKING:
-    from fedvi.experiments.directory import Results
+    from fedvi.experiments.directory import MethodResult, Results
+
+TOLERANCES = {"acc": 0.6, "ll": 0.012}
+"""Differences from published numbers that count as agreement, unless the seeds alone differ by more."""
+
+TAKEN = {"acc", "accuracy", "ll", "log_likelihood", "change", "repairs"}
+"""Metrics that are shown under other names, or that say nothing about quality."""
+
+Group = dict[str, np.ndarray]
+"""Columns of a table, those rows of it that belong to one partition and method."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """key: in results. column: in the history. axis: title with unit, for readers. digits: after the point."""
+
+    key: str
+    column: str
+    axis: str
+    digits: int
+
+
+ACCURACY = Measure("acc", "accuracy", "accuracy [%]", 2)
+LOG_LIKELIHOOD = Measure("ll", "log_likelihood", "log-likelihood", 4)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One measure: ours and published, mean and standard deviation over seeds; None for what is missing."""
+
+    measure: Measure
+    mean: float | None
+    std: float | None
+    published: float | None
+    published_std: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus published."""
+        return None if self.mean is None or self.published is None else self.mean - self.published
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the difference is within the tolerance, or within two standard deviations of a difference."""
+        if self.difference is None:
+            return None
+        noise = 2 * math.hypot(self.std or 0.0, self.published_std or 0.0)
+        return abs(self.difference) <= max(TOLERANCES.get(self.measure.key, 0.0), noise)
 
 
 @dataclass(frozen=True)
 class Row:
     """One method on one partition.
 
-    base: the method without its budget and its swept settings. name: of the base, for readers. entry: of results.json.
+    base: the method without its budget and its swept settings. name: of the base, for readers.
     accounted, proven: the largest epsilon of any client in any run. communications: mean over runs.
     """
 
@@ -34,9 +79,8 @@ class Row:
     method: str
     base: str
     name: str
-    look: style.Look
-    budget: float | None
-    entry: dict[str, Any]
+    look: pages.Look
+    result: MethodResult
     compared: tuple[Comparison, ...]
     accounted: float | None
     proven: float | None
@@ -45,6 +89,11 @@ class Row:
     def measured(self, measure: Measure) -> Comparison:
         """Return what was measured, ours and published."""
         return next(one for one in self.compared if one.measure == measure)
+
+    @property
+    def budget(self) -> float | None:
+        """The epsilon of every client, None without privacy."""
+        return self.result.epsilon
 
     @property
     def swept(self) -> str:
@@ -80,10 +129,10 @@ class Row:
     @property
     def budget_ends(self) -> tuple[float, float] | None:
         """When the first and the last client made their last update, means over seeds; None without privacy."""
-        private = [run.get("last_update") or {} for run in self.entry.get("runs") or [] if run.get("epsilon")]
-        moments = [[value for value in map(finite, run.values()) if value is not None] for run in private]
-        first, last = ([end(run) for run in moments if run] for end in (min, max))
-        return (float(np.mean(first)), float(np.mean(last))) if first else None
+        ends = [list(run.last_update.values()) for run in self.result.runs if run.epsilon and run.last_update]
+        return (
+            (float(np.mean([min(run) for run in ends])), float(np.mean([max(run) for run in ends]))) if ends else None
+        )
 
 
 @dataclass(frozen=True)
@@ -110,33 +159,37 @@ class Report:
     @cached_property
     def rows(self) -> list[Row]:
         """All rows, partition by partition: known methods first, then others as they come, each by budget."""
-        found, names = [], dict[str, str]()
-        for partition, methods in self.outcome.results.items():
-            for method, entry in methods.items():
-                base = base_of(method, entry)
-                known = style.KNOWN[base].name if base in style.KNOWN else base
-                names.setdefault(base, str(entry.get("label") or known))
-                found.append((partition, method, base, entry))
-        bases, partitions = sorted(names, key=style.order), list(self.outcome.results)
-        looks = style.looks(bases)
-        rows = [self._row(p, method, base, names[base], looks[base], entry) for p, method, base, entry in found]
+        found = [(p, method, result) for p, own in self.outcome.results.items() for method, result in own.items()]
+        names: dict[str, str] = {}
+        for _, method, result in found:
+            base = base_of(method, result)
+            names.setdefault(base, result.label or (pages.KNOWN[base].name if base in pages.KNOWN else base))
+        bases, partitions = sorted(names, key=pages.order), list(self.outcome.results)
+        looks = pages.looks(bases)
+        rows = [self._row(*each, names, looks) for each in found]
         return sorted(rows, key=lambda r: (partitions.index(r.partition), bases.index(r.base), r.budget or 0.0))
 
-    def _row(self, partition: str, method: str, base: str, name: str, look: style.Look, entry: dict[str, Any]) -> Row:
-        runs, published = entry.get("runs") or [], self.published.get(partition, {}).get(method)
-        compared = [Comparison(m, *mean_and_std(entry, m), *mean_and_std(published, m)) for m in self.measures]
-        if len(runs) == 1:  # one run has no spread
-            compared = [replace(one, std=None) for one in compared]
-        counts = [run["communications"] for run in runs if run.get("communications") is not None]
-        communications = sum(counts) / len(counts) if counts else None
-        spent = (_largest(runs, "epsilon"), _largest(runs, "epsilon_proven"))
-        numbers = (finite(entry.get("epsilon")), entry, tuple(compared), *spent, communications)
-        return Row(partition, method, base, name, look, *numbers)
+    def _row(
+        self, partition: str, method: str, result: MethodResult, names: dict[str, str], looks: dict[str, pages.Look]
+    ) -> Row:
+        base, runs = base_of(method, result), result.runs
+        published = self.published.get(partition, {}).get(method)
+        compared = []
+        for measure in self.measures:
+            mean, std = _ours(result, measure)
+            std = None if len(runs) == 1 else std  # one run has no spread
+            given = published.get(measure.key) if isinstance(published, dict) else None
+            compared.append(Comparison(measure, mean, std, *_mean_and_std(given)))
+        accounted = max((epsilon for run in runs for epsilon in run.epsilon.values()), default=None)
+        proven = max((epsilon for run in runs for epsilon in run.epsilon_proven.values()), default=None)
+        communications = sum(run.communications for run in runs) / len(runs) if runs else None
+        numbers = (tuple(compared), accounted, proven, communications)
+        return Row(partition, method, base, names[base], looks[base], result, *numbers)
 
     @cached_property
     def bases(self) -> dict[str, Row]:
         """A row of every base method, known ones first."""
-        return {row.base: row for row in sorted(self.rows, key=lambda row: style.order(row.base))}
+        return {row.base: row for row in sorted(self.rows, key=lambda row: pages.order(row.base))}
 
     def on(self, partition: str, *, table: bool = False) -> list[Row]:
         """Return the rows of one partition. table: only those of the main table."""
@@ -175,11 +228,11 @@ class Report:
     @cached_property
     def measures(self) -> list[Measure]:
         """What was measured at the end: accuracy and log-likelihood, or what a model without classes has instead."""
-        entries = [entry for methods in self.outcome.results.values() for entry in methods.values()]
-        others = dict.fromkeys(name for entry in entries for name in entry.get("metrics") or {} if name not in TAKEN)
+        results = [result for methods in self.outcome.results.values() for result in methods.values()]
+        others = dict.fromkeys(name for result in results for name in result.metrics if name not in TAKEN)
 
         def measured(measure: Measure) -> bool:
-            return any(mean_and_std(entry, measure)[0] is not None for entry in entries)
+            return any(_ours(result, measure)[0] is not None for result in results)
 
         first = [ACCURACY, *(Measure(name, name, name.replace("_", " "), 4) for name in others)]
         return [*list(filter(measured, first))[:1], *filter(measured, [LOG_LIKELIHOOD])]
@@ -194,31 +247,25 @@ class Report:
         """What clients had spent when, of every partition and method."""
         return split(self.outcome.spending)
 
-    def curve(self, row: Row, measure: Measure, points: int = 200) -> Curve | None:
-        """Return how a row's measure went over communications, None when it was not measured on the way."""
-        return curve(self.history.get((row.partition, row.method)), measure.column, points)
-
-    def curves(self, partition: str, measure: Measure, points: int = 200) -> list[tuple[Row, Curve]]:
-        """Return the rows of the main table that were measured on the way, each with its curve."""
-        found = [(row, self.curve(row, measure, points)) for row in self.on(partition, table=True)]
-        return [(row, one) for row, one in found if one is not None and one.x[-1] >= 1]
-
-    def spenders(self, partition: str) -> list[tuple[Row, Group]]:
-        """Return one private row per base, that of its smallest budget in the table, and what its clients spent."""
-        groups = [(row, self.spending.get((partition, row.method))) for row in self.on(partition, table=True)]
-        private = [(row, group) for row, group in groups if row.budget is not None and group is not None]
-        return list({row.base: (row, group) for row, group in reversed(private)}.values())[::-1]
-
     @cached_property
     def dashes(self) -> dict[str, tuple[float, ...]]:
         """A line style for every variant of the methods in the main table."""
         ranked = sorted(self.table, key=lambda row: row.budget or 0.0)
-        return style.dashes(list(dict.fromkeys(row.variant for row in ranked if row.variant)))
+        return pages.dashes(list(dict.fromkeys(row.variant for row in ranked if row.variant)))
 
 
-def base_of(method: str, entry: dict[str, Any]) -> str:
+def split(columns: Group) -> dict[tuple[str, str], Group]:
+    """Return the rows of every partition and method; columns may be empty or missing."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    keys = zip(columns.get("partition", ()), columns.get("method", ()), strict=True)
+    for row, (partition, method) in enumerate(keys):
+        rows.setdefault((str(partition), str(method)), []).append(row)
+    return {key: {name: column[own] for name, column in columns.items()} for key, own in rows.items()}
+
+
+def base_of(method: str, result: MethodResult) -> str:
     """Return a method without its budget and its swept settings."""
-    return str(entry.get("base") or method.split("@")[0].split("[")[0])
+    return result.base or method.split("@")[0].split("[")[0]
 
 
 def coordinates(name: str) -> dict[str, float]:
@@ -241,9 +288,15 @@ def exceeds(epsilon: float, budget: float) -> bool:
     return epsilon > budget * (1 + 1e-9)
 
 
-def _largest(runs: list[dict[str, Any]], name: str) -> float | None:
-    values = [float(value) for run in runs for value in (run.get(name) or {}).values() if value is not None]
-    return max(values, default=None)
+def _ours(result: MethodResult, measure: Measure) -> tuple[float | None, float | None]:
+    return _mean_and_std({"acc": result.acc, "ll": result.ll}.get(measure.key) or result.metrics.get(measure.key))
+
+
+def _mean_and_std(given: Any) -> tuple[float | None, float | None]:
+    """Return mean and standard deviation, None for what is missing or not finite; a file may give the mean alone."""
+    pair = [*given] if isinstance(given, list | tuple) else [given]
+    mean, std = [float(v) if isinstance(v, int | float) and math.isfinite(v) else None for v in [*pair, None, None][:2]]
+    return mean, std
 
 
 def _joined(*parts: str) -> str:

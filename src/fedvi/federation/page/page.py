@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from fedvi.web.assets import asset, embedded, filled, source
-from fedvi.web.style import DASHES, KNOWN, SPARE
+from fedvi.web.pages import DASHES, KNOWN, SPARE, asset, embedded, filled, source
 
 SCRIPTS = (
     "web/chart.js",

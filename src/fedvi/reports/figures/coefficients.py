@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fedvi.errors import InputError
 from fedvi.files import replacing
 from fedvi.fitting.fitted import Coefficient, Fitted
-from fedvi.web.style import RC
+from fedvi.web.pages import RC
 
 SURE, UNSURE = "#0072B2", "#9A9A9A"
 KINDS = (".png", ".svg", ".pdf")

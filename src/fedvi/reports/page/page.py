@@ -2,7 +2,7 @@
 
 Everything that comes from the run directory is escaped: names in HTML by `html.escape`, data as JSON without any
 character that HTML gives a meaning to; scripts put text into the page as text only. The page's own policy allows
-exactly its own scripts, by their hashes, and no connection at all.
+exactly its own scripts, by their hashes, and no connection at all. Curves are thinned so that the page stays small.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ from html import escape
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedvi.reports.measures import TOLERANCES, Comparison
-from fedvi.reports.page.data import page_data
-from fedvi.reports.results import Report, Row
-from fedvi.reports.summary import headlines, paragraph
-from fedvi.reports.table import cells, compact, header, number
-from fedvi.web.assets import asset, embedded, filled, source
+import numpy as np
+
+from fedvi.reports.charts import curves, grid, has_tradeoff, main_range, private_points, spenders, spent
+from fedvi.reports.results import TOLERANCES, Comparison, Group, Report, Row
+from fedvi.reports.table import cells, compact, header, headlines, number, paragraph
+from fedvi.web.pages import asset, embedded, filled, source
 
 if TYPE_CHECKING:
     from fedvi.experiments.directory import Results
+
+POINTS = 200
+MOST_POINTS = 100_000
+"""Of one page: curves are thinned further when there are very many."""
 
 
 def page(report: Report, figures: Sequence[Path] = ()) -> str:
@@ -139,7 +143,7 @@ def _statements(report: Report) -> str:
     """Return what was promised, a block per base method; the same words are not repeated for every partition."""
     shown: dict[str, dict[tuple[str, str], list[str]]] = {}
     for row in report.rows:
-        if row.partition not in report.cells and (text := str(row.entry.get("statement") or "")):
+        if row.partition not in report.cells and (text := row.result.statement):
             shown.setdefault(row.base, {}).setdefault((row.variant, text), []).append(row.partition)
     parts = ["<h3>What was promised</h3>"] if shown else []
     for base, texts in shown.items():
@@ -156,3 +160,80 @@ def _links(directory: Path, figures: Sequence[Path]) -> str:
     drawings = {path.stem: path.relative_to(directory).as_posix() for path in figures if path.suffix == ".svg"}
     links = "".join(f'<li><a href="{escape(place)}">{escape(name)}</a></li>' for name, place in drawings.items())
     return f'<h3>Figures for print</h3><ul class="files">{links}</ul>' if links else ""
+
+
+def page_data(report: Report) -> dict[str, Any]:
+    """Return everything that the page's charts draw, as plain lists and numbers."""
+    points = max(20, min(POINTS, MOST_POINTS // max(len(report.table) * len(report.measures), 1)))
+    methods = {row.method: row for row in report.rows if row.partition not in report.cells}
+    return {
+        "measures": [{"key": m.key, "axis": m.axis, "digits": m.digits} for m in report.measures],
+        "methods": {
+            method: {"label": row.full_label, "colour": row.look.colour, "dash": report.dashes.get(row.variant, ())}
+            for method, row in methods.items()
+        },
+        "bases": {base: {"label": row.name, "colour": row.look.colour} for base, row in report.bases.items()},
+        "partitions": [
+            {
+                "name": partition,
+                "progress": _learning_data(report, partition, points),
+                "ends": {row.method: row.budget_ends for row in report.on(partition, table=True)},
+                "tradeoff": _tradeoff_data(report, partition) if has_tradeoff(report, partition) else {},
+                "spending": [_spending_data(row, group) for row, group in spenders(report, partition)],
+            }
+            for partition in report.partitions
+        ],
+        "grid": _grid_data(report),
+    }
+
+
+def _numbers(values: np.ndarray, digits: int = 5) -> list[float]:
+    return [round(float(value), digits) for value in values]
+
+
+def _learning_data(report: Report, partition: str, points: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for measure in report.measures:
+        if drawn := curves(report, report.on(partition, table=True), measure, points):
+            low, high, broken = main_range([one for _, one in drawn])
+            shown = [(row.method, one.from_first()) for row, one in drawn]
+            parts = {method: [_numbers(part) for part in (o.x, o.mean, o.low, o.high)] for method, o in shown}
+            found[measure.key] = {"range": [low, high], "broken": broken, "curves": parts}
+    return found
+
+
+def _tradeoff_data(report: Report, partition: str) -> dict[str, Any]:
+    found = {}
+    for measure in report.measures:
+        open_ = [(row.method, row.measured(measure).mean) for row in report.on(partition) if row.budget is None]
+        if ours := private_points(report, partition, measure):
+            theirs = private_points(report, partition, measure, published=True)
+            flat = [[method, mean] for method, mean in open_ if mean is not None]
+            found[measure.key] = {"ours": ours, "published": theirs, "flat": flat}
+    return found
+
+
+def _spending_data(row: Row, group: Group) -> dict[str, Any]:
+    clients = spent(group, points=max(10, min(POINTS, 4000 // len(np.unique(group["client"])))))
+    charts = [
+        {"name": c.client, "rows": c.rows, "group": c.group, "x": _numbers(c.x, 0), "y": _numbers(c.epsilon)}
+        for c in clients
+    ]
+    return {"method": row.method, "budget": row.budget, "clients": charts}
+
+
+def _grid_data(report: Report) -> dict[str, Any] | None:
+    found = grid(report)
+    if found is None:
+        return None
+    maps = {m.key: [[*place, round(value, 5)] for place, value in found.values(m).items()] for m in report.measures}
+    return {
+        "x": found.x,
+        "y": found.y,
+        "xs": found.xs,
+        "ys": found.ys,
+        "compared": len(found.methods) == 2,
+        "title": found.title,
+        "maps": maps,
+        "skipped": [[*place, reason] for place, reason in found.skipped.items()],
+    }

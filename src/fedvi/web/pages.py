@@ -1,13 +1,19 @@
-"""How methods look: one colour and marker per method, one line style per setting, the same in every figure.
+"""How pages and figures look, and how a page is put together from templates, styles and scripts of the package.
 
-Colours are the colour-blind safe palette of Okabe and Ito. Known methods always look the same; others take what is
-left, in the order in which they come. Markers and line styles repeat what colours say, so figures work in grey too.
+One colour and marker per method, one line style per setting, the same in every figure. Colours are the colour-blind
+safe palette of Okabe and Ito. Known methods always look the same; others take what is left, in the order in which they
+come. Markers and line styles repeat what colours say, so figures work in grey too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import cycle
 from typing import Any
 
@@ -83,3 +89,32 @@ def dashes(variants: Sequence[str]) -> dict[str, tuple[float, ...]]:
     {'0.5': (5, 2), '1': ()}
     """
     return {name: DASHES[(len(variants) - 1 - index) % len(DASHES)] for index, name in enumerate(variants)}
+
+
+def asset(name: str) -> str:
+    """Return the text of a file that comes with fedvi, such as `web/base.css`."""
+    return files("fedvi").joinpath(name).read_text(encoding="utf-8")
+
+
+def filled(template: str, parts: Mapping[str, str]) -> str:
+    """Return a template with its parts, which are not looked at again.
+
+    >>> filled("<p>{{a}}, {{b}}</p>", {"a": "{{b}}", "b": "two"})
+    '<p>{{b}}, two</p>'
+    """
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+
+
+def source(text: str) -> str:
+    """Return what a page's policy calls a script or style that it allows: its hash."""
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+
+def embedded(data: object) -> str:
+    """Return JSON that is safe inside a script element: no character that HTML gives a meaning to.
+
+    >>> embedded({"name": "</script>"})
+    '{"name":"\\\\u003c/script\\\\u003e"}'
+    """
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

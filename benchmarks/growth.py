@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.steps import BATCH, FEATURES, ROWS, STEPS, algorithm_with, bare_products, make_table, one_site, updates
 from benchmarks.timing import in_new_process, kernel, peak_memory_mb, take_turns
 from fedvi.inference.algorithms import PVI
-from fedvi.inference.gradient_steps import GradientSteps
+from fedvi.inference.local_problem import GradientSteps
 from fedvi.models.logistic import LogisticRegression
 from fedvi.privacy.mechanism import PoissonGaussian
 from fedvi.simulation.simulate import simulate

@@ -25,8 +25,7 @@ import numpy as np
 
 from benchmarks.timing import Contender, Samples, peak_memory_mb, take_turns
 from fedvi.inference.algorithms import PVI, Algorithm
-from fedvi.inference.gradient_steps import GradientSteps
-from fedvi.inference.local_problem import Draws
+from fedvi.inference.local_problem import Draws, GradientSteps
 from fedvi.models.logistic import LogisticRegression
 from fedvi.privacy.mechanism import Mechanism, PoissonGaussian
 from fedvi.privacy.published import FixedSizeGaussian

@@ -83,7 +83,7 @@ ROLES = {
     "optimizer": Role(
         "an optimiser: a function of the learning rate",
         "",
-        _in("inference.gradient_steps", "adagrad", "forgetful_adam") | {"adam": "optax:adam", "sgd": "optax:sgd"},
+        _in("inference.local_problem", "adagrad", "forgetful_adam") | {"adam": "optax:adam", "sgd": "optax:sgd"},
     ),
     "schedule": Role(
         "a schedule", "turns", _in("simulation", "Asynchronous", "RoundRobin", "Synchronous", "Paced", "EventDriven")

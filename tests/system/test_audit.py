@@ -23,9 +23,9 @@ from fedvi.audit.picture import draw_audit
 from fedvi.audit.subject import noise_of
 from fedvi.errors import InputError
 from fedvi.inference import AveragedQuadratics, GlobalVI, GradientSteps, PrivateClient, Public
+from fedvi.inference.noise_aware import Quadratic, QuadraticPart
 from fedvi.inference.update import draw
-from fedvi.models.quadratic import Quadratic, QuadraticPart
-from fedvi.models.width import rows_at
+from fedvi.models.base import width_rows
 from fedvi.numerics import double_precision, narrow, widen
 from fedvi.privacy import ClientLevel, FullBatch, FullBatchGaussian, PoissonGaussian, clipping
 from fedvi.privacy.events import noise_given, poisson_gaussian
@@ -704,7 +704,7 @@ def test_mutants_of_client_level_privacy_are_rejected(mutant: ClientLevel) -> No
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(40, 4)), np.sign(RNG.normal(size=40))
-WIDTH = rows_at(LogisticRegression().width, np.full(4, 0.5))
+WIDTH = width_rows(LogisticRegression(), np.full(4, 0.5))
 
 
 def vectors(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -159,7 +159,7 @@ def test_one_site_moves_the_result_by_no_more_than_its_share_whatever_it_says(li
     assert abs(average - truth) <= share * reach + 0.1  # and what honest sites differ by
     assert error <= noise + share * reach
     for model, most in ((LogisticRegression(), 1.6), (LinearRegression(1.0), 4.0)):
-        moved = model.width.ratio(average, error) / model.width.ratio(truth, noise)
+        moved = model.width_ratio(average, error) / model.width_ratio(truth, noise)
         assert 1 / most < moved < most
 
 

@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from fedvi import CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression
 from fedvi.errors import InputError
-from fedvi.inference import evaluate, metrics
+from fedvi.inference import evaluate
 from fedvi.models import Bernoulli, Categorical, Normal, predictive
 
 
@@ -65,7 +65,7 @@ def test_evaluation_in_chunks_equals_evaluation_at_once(monkeypatch: pytest.Monk
     x, q = jnp.asarray(rng.normal(size=(100, 3)), float), Gaussian.from_moments([1.0, -1.0, 0.0], [0.1, 0.2, 0.3])
     labels = jnp.asarray(rng.choice([-1.0, 1.0], 100), float)
     whole = evaluate(LogisticRegression(), q, x, labels)
-    monkeypatch.setattr(metrics, "CHUNK", 33)
+    monkeypatch.setattr(predictive, "CHUNK", 33)
     assert evaluate(LogisticRegression(), q, x, labels) == pytest.approx(whole)
 
 

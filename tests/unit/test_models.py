@@ -16,7 +16,7 @@ from federations import linear_tables, logistic_tables, relative_error
 from fedvi import CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression
 from fedvi.errors import InputError
 from fedvi.models import Bernoulli, Categorical, GaussHermite, Model, MonteCarlo, Normal
-from fedvi.models.expectations import log_expected_sigmoid
+from fedvi.models.logistic import log_expected_sigmoid
 
 DIM = 5
 

@@ -37,9 +37,9 @@ from fedvi.inference import (
     Server,
     evaluate,
 )
+from fedvi.inference.noise_aware import Quadratic, QuadraticPart
 from fedvi.inference.rows import Rows
 from fedvi.inference.update import draw, init_client, update
-from fedvi.models.quadratic import Quadratic, QuadraticPart
 from fedvi.numerics import Bounds, double_precision, on_row_grid, row_lengths, widen
 from fedvi.privacy import ClientLevel, FullBatch, FullBatchGaussian, PoissonGaussian
 from fedvi.privacy.budget import least_noise

@@ -23,7 +23,7 @@ from fedvi.federation.site_file import SiteFile
 from fedvi.federation.transports.base import run as work
 from fedvi.federation.wire import Answer, Request
 from fedvi.inference import PrivateClient
-from fedvi.models.quadratic import QuadraticPart
+from fedvi.inference.noise_aware import QuadraticPart
 from fedvi.numerics import Bounds, double_precision, on_row_grid, row_lengths, widen
 from fedvi.privacy import Budget
 from fedvi.privacy.clipping import clipped_sums, in_units

@@ -17,7 +17,7 @@ from fedvi.errors import BudgetClosed, ChosenLate, InputError, LedgerError, Othe
 from fedvi.families import NoisyGaussian
 from fedvi.inference import AveragedQuadratics, PrivateClient, Public, Server
 from fedvi.models import CustomModel, LinearRegression, LogisticRegression
-from fedvi.models.width import rows_at
+from fedvi.models.base import width_rows
 from fedvi.privacy import ClientLevel, FullBatchGaussian
 from fedvi.privacy.ledger.ledger import read
 from fedvi.privacy.sampling import STATISTIC, Seeded, System, most_rows
@@ -141,7 +141,7 @@ def test_no_row_changes_what_others_add_to_the_width_whatever_the_posterior(mode
     rng = np.random.default_rng(1)
     for _ in range(300):
         x, mean = cancelling(rng)
-        numbers, y = rows_at(model.width, mean), rng.choice([-1.0, 1.0], len(x))
+        numbers, y = width_rows(model, mean), rng.choice([-1.0, 1.0], len(x))
         whole = numbers(x, y)
         assert 0 <= whole.min() <= whole.max() <= 1
         for row in (0, 1, 2, len(x) - 1):
@@ -151,35 +151,37 @@ def test_no_row_changes_what_others_add_to_the_width_whatever_the_posterior(mode
 
 @pytest.mark.parametrize("variance", [0.05, 0.4, 1.0, 3.0])
 def test_linear_width_finds_the_variance_of_residuals(variance: float) -> None:
-    width = LinearRegression(2.0).width
+    assumed = LinearRegression(2.0)
 
     def expected(z: float) -> float:  # for residuals of this multiple of the assumed variance
-        return float(width.numbers(np.array([0.0]), np.array([np.sqrt(2 * variance) * z]))[0]) * stats.norm.pdf(z)
+        return float(assumed.width_numbers(np.array([0.0]), np.array([np.sqrt(2 * variance) * z]))[0]) * stats.norm.pdf(
+            z
+        )
 
     average = 2 * integrate.quad(expected, 0, 12, limit=200)[0]
-    assert width.ratio(average, 0.0) == pytest.approx(1 / variance, rel=1e-4)
-    assert abs(np.log(width.ratio(average, 10.0))) < 0.02 * abs(np.log(variance)) + 1e-9  # drowned: as assumed
-    model: Any = width.corrected_model(width.ratio(average, 0.0))
+    assert assumed.width_ratio(average, 0.0) == pytest.approx(1 / variance, rel=1e-4)
+    assert abs(np.log(assumed.width_ratio(average, 10.0))) < 0.02 * abs(np.log(variance)) + 1e-9  # drowned: as assumed
+    model: Any = assumed.corrected(assumed.width_ratio(average, 0.0))
     assert float(model.noise_variance) == pytest.approx(2 * variance, rel=1e-4)
 
 
 def test_widths_beyond_all_sense_stay_finite() -> None:
     for model in (LinearRegression(1.0), LogisticRegression()):
         for average in (-3.0, 0.0, 1.0, 7.0):
-            assert 0 < model.width.ratio(average, 0.1) < 3000
-    assert CustomModel(lambda w, x, y: w @ x * y).width.ratio(0.3, 0.1) == 1.0  # nothing is known about it
+            assert 0 < model.width_ratio(average, 0.1) < 3000
+    assert CustomModel(lambda w, x, y: w @ x * y).width_ratio(0.3, 0.1) == 1.0  # nothing is known about it
 
 
 def test_logistic_correction_keeps_the_mean_and_scales_what_the_data_says() -> None:
     prior = Gaussian.standard(2)
     factor = NoisyGaussian(jnp.array([3.0, -1.0]), jnp.array([20.0, 5.0]), jnp.array([4.0, 30.0]))
     before = factor.posterior(prior)
-    width = LogisticRegression().width
-    after = width.corrected(factor, 0.25, before.mean).posterior(prior)
+    model = LogisticRegression()
+    after = model.corrected_factor(factor, 0.25, before.mean).posterior(prior)
     np.testing.assert_allclose(after.mean, before.mean, rtol=1e-5)
     np.testing.assert_allclose(after.precision - 1, 0.25 * (before.precision - 1), rtol=1e-5)
     eta = np.array([0.0, 2.0])
-    np.testing.assert_allclose(width.numbers(eta, eta) / 4, np.exp(eta) / (1 + np.exp(eta)) ** 2)
+    np.testing.assert_allclose(model.width_numbers(eta, eta) / 4, np.exp(eta) / (1 + np.exp(eta)) ** 2)
 
 
 def test_linear_correction_is_what_the_right_variance_would_have_given() -> None:
@@ -190,7 +192,7 @@ def test_linear_correction_is_what_the_right_variance_would_have_given() -> None
         for variance in (2.0, 0.5)
     ]
     assumed = NoisyGaussian(factors[0].natural_mean, factors[0].precision, jnp.array([1.0, 2.0]))
-    corrected: Any = LinearRegression(2.0).width.corrected(assumed, 4.0, None)
+    corrected: Any = LinearRegression(2.0).corrected_factor(assumed, 4.0, None)
     np.testing.assert_allclose(corrected.precision, factors[1].precision, rtol=1e-5)
     np.testing.assert_allclose(corrected.noise, [16.0, 32.0])  # noise in X'y / variance
 

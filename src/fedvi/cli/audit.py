@@ -96,7 +96,7 @@ def _subjects(
     from fedvi.compiling import jnp
     from fedvi.families.full import FullGaussian
     from fedvi.inference.algorithms import PVI
-    from fedvi.inference.gradient_steps import GradientSteps
+    from fedvi.inference.local_problem import GradientSteps
     from fedvi.inference.noise_aware import AveragedQuadratics, NoiseAwarePVI
     from fedvi.models.custom import CustomModel
     from fedvi.models.linear import LinearRegression
@@ -132,13 +132,13 @@ def _sums(noise_multiplier: float, source: Callable[[], Source]) -> list[Finding
     import numpy as np
 
     from fedvi.audit.sums import audit_sum
+    from fedvi.models.base import width_rows
     from fedvi.models.logistic import LogisticRegression
-    from fedvi.models.width import rows_at
     from fedvi.privacy.sums import BoundedSum
 
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 4)), np.sign(rng.normal(size=40))
-    numbers = rows_at(LogisticRegression().width, np.full(4, 0.5))
+    numbers = width_rows(LogisticRegression(), np.full(4, 0.5))
     return audit_sum(BoundedSum(noise_multiplier), numbers, x, y, source, average=True)
 
 

@@ -38,7 +38,7 @@ from fedvi.inference.private_client import PrivateClient, declared_rows
 from fedvi.inference.rows import CheckedTable
 from fedvi.inference.spec import WIDTH
 from fedvi.inference.update import init_client
-from fedvi.models.width import rows_at
+from fedvi.models.base import width_rows
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import to_json
 from fedvi.privacy.ledger.overlap import Sketch
@@ -217,7 +217,7 @@ class Site(Closing):
 
     def _final(self, site: SiteState) -> bytes | None:
         """Release the number for the posterior's width, once; then there is nothing more to say."""
-        numbers = rows_at(self._description.spec.model.width, np.asarray(self._q.mean))
+        numbers = width_rows(self._description.spec.model, np.asarray(self._q.mean))
         entry = self._next_entry
         try:
             total = self._private.release_sum(self._width, numbers, _purpose(self._description), average=True)

@@ -12,7 +12,7 @@ from fedvi.config import kind_of
 from fedvi.federation.coordinator_file import ABSENT, CoordinatorFile
 from fedvi.federation.records import Refusal, SiteRecord
 from fedvi.federation.wire import SPENT, WORKING
-from fedvi.inference.metrics import evaluate
+from fedvi.inference.rows import evaluate
 from fedvi.tables.encode import encode
 
 SILENT = 60.0

@@ -1,4 +1,4 @@
-"""What sites say about the width of the posterior (`fedvi.models.width`), and how far one of them is believed.
+"""What sites say about the width of the posterior (`fedvi.models.base`), and how far one of them is believed.
 
 A site's number is a sum over its rows of numbers between 0 and 1, with noise that follows from its budget. Nobody can
 check it, nor the rows and the budget that the site declares. So each site has an average, its error and a weight,

@@ -25,8 +25,7 @@ from fedvi.families.base import Factor
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
 from fedvi.inference.rows import CheckedTable
 from fedvi.inference.spec import STANDARDISE, UPDATES, WIDTH, Spec, default_spec
-from fedvi.models.base import Model
-from fedvi.models.width import rows_at
+from fedvi.models.base import Model, width_rows
 from fedvi.privacy.budget import AUTO, Budget
 from fedvi.privacy.sampling import STATISTIC, Seeded, default_public_rows
 from fedvi.privacy.sums import BoundedSum, part_of
@@ -138,13 +137,11 @@ def fit_rows(
         privacy=None if budgets is None else _what_is_left(budgets, first, last),
         progress=progress,
     )
-    width = chosen.model.width
-    total = released(last, rows_at(width, np.asarray(result.posterior.mean)), 1, average=True)
-    ratio = width.ratio(float(total[0]) / rows, _noise(last) / rows)
-    factors = {
-        name: width.corrected(state.factor, ratio, result.posterior.mean) for name, state in result.clients.items()
-    }
-    return _fitted(schema, width.corrected_model(ratio), chosen, factors, declared, result)
+    used, mean = chosen.model, result.posterior.mean
+    total = released(last, width_rows(used, np.asarray(mean)), 1, average=True)
+    ratio = used.width_ratio(float(total[0]) / rows, _noise(last) / rows)
+    factors = {name: used.corrected_factor(state.factor, ratio, mean) for name, state in result.clients.items()}
+    return _fitted(schema, used.corrected(ratio), chosen, factors, declared, result)
 
 
 def _fitted(

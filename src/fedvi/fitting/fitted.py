@@ -172,7 +172,7 @@ class Fitted:
 
     def evaluate(self, table: Any, *, encoding: str = "utf-8") -> dict[str, float]:
         """Return the scores of predictions for a table with known targets; those of numbers in their own units."""
-        from fedvi.inference.metrics import evaluate
+        from fedvi.inference.rows import evaluate
 
         rows = encode(self.schema, table, encoding=encoding)
         scores = evaluate(self.model, self.posterior, rows.x, rows.y)  # type: ignore[arg-type]

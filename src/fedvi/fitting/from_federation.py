@@ -1,6 +1,6 @@
 """From the coordinator's file to a posterior file: what a real federation leaves.
 
-    factors as released, their width corrected by what the sites said last (`fedvi.models.width`) -> Fitted
+    factors as released, their width corrected by what the sites said last (`fedvi.models.base`) -> Fitted
 
 All of it is post-processing of what was released. What sites spent is what they declared: only their ledgers prove it.
 """
@@ -12,7 +12,7 @@ from fedvi.federation import records
 from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.widths import Said, combined
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
-from fedvi.models.width import Width
+from fedvi.models.base import Model
 from fedvi.privacy.ledger.statement import rounded_up
 from fedvi.pytree import stack, take
 
@@ -24,15 +24,14 @@ def fitted_of(store: CoordinatorFile) -> Fitted:
     if not places:
         raise InputError("Expected a federation with at least one update, got none yet. Wait for a site to join.")
     sites, kept = [now.sites[place] for place in places], [take(now.factors, place) for place in places]
-    width = spec.model.width
-    ratio = _ratio(width, sites, description.rows)
+    ratio = _ratio(spec.model, sites, description.rows)
     if ratio is not None:
-        kept = [width.corrected(factor, ratio, now.posterior.mean) for factor in kept]
+        kept = [spec.model.corrected_factor(factor, ratio, now.posterior.mean) for factor in kept]
     said = [_record(site, description.schema.digest) for site in sites]
     stacked = stack(kept)
     return Fitted(
         schema=description.schema,
-        model=spec.model if ratio is None else width.corrected_model(ratio),
+        model=spec.model if ratio is None else spec.model.corrected(ratio),
         prior=spec.prior,
         factors=stacked,
         posterior=posterior_of(spec.prior, stacked),
@@ -49,7 +48,7 @@ def fitted_of(store: CoordinatorFile) -> Fitted:
     )
 
 
-def _ratio(width: Width, sites: list[records.SiteRecord], rows: int) -> float | None:
+def _ratio(model: Model, sites: list[records.SiteRecord], rows: int) -> float | None:
     """Return the correction of the posterior's width; None if no site has said its number yet.
 
     A number that does not go with what its site declares counts as if it had not been said.
@@ -57,7 +56,7 @@ def _ratio(width: Width, sites: list[records.SiteRecord], rows: int) -> float | 
     numbers = [(site.width, site.declared) for site in sites if site.width is not None]
     said = [Said.of(number, of.rows, of.epsilon_max, of.delta) for number, of in numbers if of is not None]
     usable = [each for each in said if each is not None and each.is_possible]
-    return width.ratio(*combined(usable, rows)) if usable else None
+    return model.width_ratio(*combined(usable, rows)) if usable else None
 
 
 def _record(site: records.SiteRecord, schema: str) -> SiteRecord:

@@ -26,8 +26,7 @@ from jaxtyping import Float
 from fedvi.checks import in_range, not_a_class, one_of
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
-from fedvi.inference.gradient_steps import GradientSteps, forgetful_adam
-from fedvi.inference.local_problem import Problem, Public, Solver
+from fedvi.inference.local_problem import GradientSteps, Problem, Public, Solver, forgetful_adam
 from fedvi.inference.rows import CheckedTable
 from fedvi.numerics import Array
 from fedvi.privacy.budget import Budget, least_noise

@@ -1,28 +1,42 @@
-"""The problem that a client is asked to solve, the randomness that it may use, and what a solver brings.
+"""The problem that a client is asked to solve, the randomness that it may use, and the solvers.
 
     minimise  KL(q' || anchor * likelihood^scale)       with anchor = start / removed, beginning at q' = start
     target factor = base * q' / start = (base / removed) * q' / anchor
 
 Partitioned VI removes and rebuilds the client's own factor (`removed = base = t_m`); other algorithms differ only in
-these three values, and in the scale (see `fedvi.inference.algorithms`).
+these three values, and in the scale (see `fedvi.inference.algorithms`). `GradientSteps` work for every model; `Exact`
+is the closed form, for models in which the likelihood of many rows is a Gaussian factor.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Callable
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
-from fedvi.compiling import jnp
+from fedvi.checks import not_a_class, positive, whole
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.inference.rows import Rows
-from fedvi.models.base import Model
+from fedvi.models.base import Conjugate, Model
 from fedvi.numerics import Array
 from fedvi.privacy.clipping import Batch
 from fedvi.privacy.mechanism import Mechanism
-from fedvi.pytree import pytree, take
+from fedvi.privacy.without_privacy import FullBatch, Minibatch
+from fedvi.pytree import pytree, static, take
+
+if TYPE_CHECKING:
+    import optax
+
+LARGEST_FEATURE = 1e4
+"""Features beyond this are refused by gradient steps, which could not resolve weights that small."""
+
+EXACT_AT_ONCE = 1024
+"""Rows whose sufficient statistics are computed together."""
 
 
 @pytree
@@ -141,3 +155,120 @@ def check_solver(solver: Solver, model: Model) -> None:
             f"{type(solver).__name__}() needs {MODELS_WITH.get(solver.needs, solver.needs)}, got "
             f"{type(model).__name__}. Use GradientSteps(...)."
         )
+
+
+def adagrad(learning_rate: Any) -> optax.GradientTransformation:
+    """Return Adagrad as in the paper: accumulators start at zero, no smoothing to speak of."""
+    import optax  # takes a while to import, and noise-aware fits need none
+
+    return optax.adagrad(learning_rate, initial_accumulator_value=0.0, eps=1e-10)
+
+
+def forgetful_adam(learning_rate: Any) -> optax.GradientTransformation:
+    """Return Adam with a short memory: gradients shrink by orders of magnitude on the way from prior to posterior."""
+    import optax
+
+    return optax.adam(learning_rate, b2=0.95)
+
+
+@pytree
+class GradientSteps:
+    """Stochastic gradient steps on the local negative ELBO, in the coordinates of q.
+
+        negative_elbo(q') = KL(q' || start) + E_q'[log removed] - scale * sum_i E_q'[log p(y_i | x_i, w)]
+
+    which is KL(q' || anchor * likelihood^scale) up to a constant, and has the exact gradient zero at the start where
+    there is nothing to learn. The optimiser's state (Adagrad's accumulators) persists over a client's communications:
+    without that, DP-PVI does not work.
+
+    steps: gradient steps per communication.
+    learning_rate: handed to `optimizer`.
+    mechanism: how a step gets to see the rows: `Minibatch(...)` or `FullBatch()`, which are not private, or
+        `PoissonGaussian(...)`, `FullBatchGaussian(...)`.
+    optimizer: from a learning rate to an optax transformation: `adagrad`, or `optax.adam`, `optax.sgd`, ...
+    """
+
+    needs: ClassVar[str] = "gradient"
+    steps: int = static(default=20)
+    learning_rate: float | Float[Array, ""] = 2.0
+    mechanism: Mechanism = field(default_factory=Minibatch)
+    optimizer: Callable[[Any], optax.GradientTransformation] = static(default=adagrad)
+
+    def __post_init__(self) -> None:
+        not_a_class("mechanism", self.mechanism)
+        whole("steps", self.steps, 1)
+        positive("learning_rate", self.learning_rate)
+
+    def with_noise(self, noise_multiplier: float) -> Self:
+        """Return the same with this noise in the mechanism."""
+        return replace(self, mechanism=self.mechanism.with_noise(noise_multiplier))
+
+    def init(self, q: GaussianFamily) -> Any:
+        """Return the optimiser's initial state."""
+        return self.optimizer(self.learning_rate).init(q.coordinates())
+
+    def solve(self, problem: Problem, state: Any, model: Model, rows: Rows, draws: Draws) -> tuple[Any, Any, Any]:
+        """Take the steps, and return the target factor, the optimiser's state and what was seen."""
+        from optax import apply_updates
+
+        start = problem.start.coordinates()
+        optimizer = self.optimizer(self.learning_rate)
+
+        def prior_part(q: Any) -> Any:
+            return q.kl(start) + q.expected_log(problem.removed)
+
+        def step(carry: tuple[Any, Any], k: Int[Array, ""]) -> tuple[tuple[Any, Any], Any]:
+            q, optimizer_state = carry
+            gradient, seen = self.mechanism.gradient(model, q, draws.batch(rows, k), jax.grad(prior_part)(q))
+            updates, optimizer_state = optimizer.update(gradient, optimizer_state, q)
+            return (apply_updates(q, updates), optimizer_state), seen
+
+        (q, state), seen = jax.lax.scan(step, (start, state), jnp.arange(self.steps))
+        return problem.base * (q.natural() / start.natural()), state, seen
+
+    def check(self, x: np.ndarray, where: str) -> None:
+        """Raise if a feature is too large for weights to be found by steps of the size of the learning rate."""
+        if max(np.max(x, initial=0), -np.min(x, initial=0)) > LARGEST_FEATURE:
+            row, *column = np.unravel_index(np.argmax(np.abs(x)), x.shape)
+            raise InputError(
+                f"Expected features up to {LARGEST_FEATURE:g} in size for gradient steps, got {x[row, *column]:g} in "
+                f"{where}, row {row}, column {column[0]}. Standardise the columns with public constants."
+            )
+
+
+@pytree
+class Exact:
+    """The optimum of the local problem in closed form, for conjugate models such as `LinearRegression`."""
+
+    needs: ClassVar[str] = "closed form"
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """All rows, and no privacy."""
+        return FullBatch()
+
+    @property
+    def steps(self) -> int:
+        """One."""
+        return 1
+
+    def with_noise(self, noise_multiplier: float) -> Self:  # noqa: ARG002
+        """Return the same: nothing has noise."""
+        return self
+
+    def init(self, q: GaussianFamily) -> tuple[()]:  # noqa: ARG002
+        """Nothing is kept between communications."""
+        return ()
+
+    def solve(self, problem: Problem, state: Any, model: Model, rows: Rows, draws: Draws) -> tuple[Any, Any, Any]:
+        """Return the exact target factor; nothing has noise."""
+        batch, conjugate = draws.batch(rows, 0), cast(Conjugate, model)  # `needs` has been checked
+        statistics = batch.sum_over_rows(
+            lambda some, mask: conjugate.sufficient_statistics(*batch.take(some)[:2], batch.scale * mask),
+            min(EXACT_AT_ONCE, batch.mask.size),
+        )
+        best = problem.anchor.best_factor(*statistics)
+        return (problem.base / problem.removed) * best, state, draws.privacy_noise
+
+    def check(self, x: np.ndarray, where: str) -> None:
+        """Any features will do."""

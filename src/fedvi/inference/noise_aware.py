@@ -1,9 +1,20 @@
 """Noise-aware partitioned VI: private factors that say how noisy they are.
 
-In every update a client releases, with noise, the slope of its rows' expected log-likelihood at q and their curvature
-(`fedvi.models.quadratic`). What it has released so far it averages; everything averaged is linear in the noise, so that
-noise averages out instead of turning into a random walk. In the client's k-th update, with slope g and curvature c as
-released at a posterior with mean mu:
+In every update a client releases, with noise, the slope of its rows' expected log-likelihood at q and their curvature:
+
+    slope of row i      a_i x_i        with a_i = d E_q[log p(y_i | eta_i)] / d m_i
+    curvature of row i  x_i^2          per coordinate, to be multiplied by the model's `curvature_bound`
+
+`curvature_bound x_i^2` is never less than the diagonal curvature of the row's log-likelihood, so that steps made with
+it do not overshoot in any one coordinate; it depends on neither q nor y.
+
+**Sensitivity.** The two are clipped apart: a row's slope to `clip_norm sqrt(1 - share)` and `weight` times its
+curvature to `clip_norm sqrt(share)`. So one row more or less moves the pair by at most clip_norm in Euclidean norm, and
+a row with a large feature does not lose its slope to its curvature.
+
+What a client has released so far it averages; everything averaged is linear in the noise, so that noise averages out
+instead of turning into a random walk. In the client's k-th update, with slope g and curvature c as released at a
+posterior with mean mu:
 
     r = memory / (k + memory - 1)                                   1 at first; then later slopes, made at a better q,
     g_bar <- (1 - r) g_bar + r g      mu_bar <- (1 - r) mu_bar + r mu          count more
@@ -24,7 +35,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float, Int
 
-from fedvi.checks import in_range, not_a_class, positive, whole
+from fedvi.checks import in_range, not_a_class, one_number, positive, whole
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
@@ -32,11 +43,106 @@ from fedvi.families.noisy import NoisyGaussian
 from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.local_problem import Draws, Problem, Public, Solver
 from fedvi.inference.rows import Rows
-from fedvi.models.base import Model
-from fedvi.models.quadratic import Quadratic, QuadraticPart
-from fedvi.numerics import Array
+from fedvi.models.base import Model, Part, VectorsOf
+from fedvi.models.linear_predictor import LinearPredictorModel
+from fedvi.numerics import Array, Bounds, cut, row_bits, row_sums, widen
 from fedvi.privacy.mechanism import FullBatchGaussian, Mechanism
 from fedvi.pytree import pytree, static
+
+
+@pytree
+class ScaledRows:
+    """A number times the row."""
+
+    factors: Float[Array, " n"]
+    rows: Float[Array, "n d"]
+    lengths: Float[Array, " n"]
+    rounding: float = static(default=0.0)
+
+    def squared_norms(self) -> Float[Array, " n"]:
+        """Return the squared norms."""
+        return (self.factors * self.lengths) ** 2
+
+    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Float[Array, " d"]:
+        """Return the sum, by one product of a vector and a matrix."""
+        row_step = bounds.row_step(self.rows.shape[1])
+        factors = cut(jnp.where(weights > 0, weights * self.factors, 0), bounds.step / row_step)
+        return (factors @ self.rows) * (1 / row_step)
+
+    def units(self, bounds: Bounds) -> Float[Array, " d"]:
+        """Return what one means in each entry."""
+        return jnp.full_like(self.rows[0], bounds.step)
+
+
+@pytree
+class SquaredRows:
+    """The squares of a row's entries, rounded to whole numbers, times one public number."""
+
+    factor: Float[Array, ""]
+    squares: Float[Array, "n d"]
+    step: Float[Array, ""]
+    rounding: float = static(default=0.0)
+
+    def squared_norms(self) -> Float[Array, " n"]:
+        """Return the squared norms."""
+        return (self.factor * self.step * jnp.sqrt(row_sums(self.squares**2))) ** 2
+
+    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Float[Array, " d"]:
+        """Return the sum, by one product of a vector and a matrix."""
+        return cut(jnp.where(weights > 0, weights, 0), self._weight_step(bounds)) @ self.squares
+
+    def units(self, bounds: Bounds) -> Float[Array, " d"]:
+        """Return what one means in each entry."""
+        return jnp.full_like(self.squares[0], self.factor * self.step * self._weight_step(bounds))
+
+    def _weight_step(self, bounds: Bounds) -> Float[Array, ""]:
+        return bounds.scalar_step(jnp.ones_like(bounds.norm), self.squares.shape[1])
+
+
+@pytree
+class Quadratic:
+    """Sums over rows: of slopes, and of `weight` times squared features; or the `Part`s that they are made of."""
+
+    slope: Any
+    curvature: Any
+
+
+@pytree
+class QuadraticPart:
+    """The quadratic part of a model's likelihood, as sums over rows (`RowSums`).
+
+    share: of the squared clip norm that goes to the curvature.
+    weight: that the curvature is multiplied by before it is clipped.
+    """
+
+    model: LinearPredictorModel
+    share: Any
+    weight: Any
+
+    def rows_at_once(self, q: Any, x: Array) -> int:
+        """Return how many rows are best worked on together."""
+        return self.model.rows_at_once(q, x)
+
+    def gradient(self, q: Any, x: Array, y: Array, weights: Array, z: Array) -> Quadratic:
+        """Return the weighted sums."""
+        projection = q.projection(x)
+        by_mean, _ = self.model.slopes(projection.mean, projection.variance, y, z)
+        return Quadratic((weights * by_mean) @ x, self.weight * (weights @ (x * x)))
+
+    def row_vectors(self, q: Any, z: Array, feature_bound: Array) -> VectorsOf:
+        """Return from rows to their slopes and weighted squares, which are clipped apart."""
+        one_number("share", self.share)
+        one_number("weight", self.weight)
+        slopes = self.model.exact_slopes(q, z, feature_bound)
+        share, weight, bound = widen((self.share, self.weight, feature_bound))
+
+        def vectors(x: Array, y: Array, lengths: Array) -> Quadratic:
+            _, by_mean, _ = slopes(x, y, lengths)
+            rows, step = widen(x), bound**2 * 2.0 ** -row_bits(x.shape[1])
+            squares = SquaredRows(weight, jnp.rint(rows * rows * (1 / step)), step)
+            return Quadratic(Part(ScaledRows(by_mean, rows, widen(lengths)), 1 - share), Part(squares, share))
+
+        return vectors
 
 
 def full_batch() -> FullBatchGaussian:

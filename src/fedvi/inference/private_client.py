@@ -23,9 +23,8 @@ from fedvi.errors import ChosenLate, InputError
 from fedvi.families.base import GaussianFamily, extent, require_proper
 from fedvi.files import Closing
 from fedvi.inference.algorithms import Algorithm
-from fedvi.inference.declared_rows import DeclaredRows
 from fedvi.inference.local_problem import Public, check_solver
-from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Table
+from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, DeclaredRows, Table
 from fedvi.inference.update import ClientState, Release, check_request, checked_update, draw, init_client
 from fedvi.models.base import Model
 from fedvi.privacy.budget import Budget, warn_if_few
@@ -199,7 +198,7 @@ class PrivateClient(Closing):
         """Release a private sum of `vectors(x, y)`, one vector of length at most one per row, or raise `BudgetClosed`.
 
         Each vector must depend on its own row alone, also in how it is rounded: elementwise operations do, matrix
-        products do not (`fedvi.models.width.rows_at`). purpose: what the ledger says that it was for.
+        products do not (`fedvi.models.base.width_rows`). purpose: what the ledger says that it was for.
         average: see `BoundedSum.release`.
         """
         _check_rows_are_the_unit(self.ledger.book.unit)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -108,11 +107,6 @@ def server_step(state: ServerState, client: Any, release: Release) -> tuple[Serv
     return new, verdict
 
 
-@functools.cache
-def _compiled_step() -> Any:
-    return jax.jit(server_step)
-
-
 @dataclasses.dataclass(frozen=True)
 class Server:
     """A server with named clients, for use from Python: `coordinator = coordinator.receive(name, release)`.
@@ -148,7 +142,7 @@ class Server:
             )
         client = self.names.index(name)
         numbers = Release(release.factor, release.sequence)  # without the event, which would be compiled in
-        step = server_step if loaded_jax() is None else _compiled_step()
+        step = server_step if loaded_jax() is None else jax.jit(server_step)
         state, verdict = step(self.state, client, numbers)
         raise_unless_accepted(Verdict(int(verdict)), name, int(release.sequence), int(self.state.sequence[client]))
         return dataclasses.replace(self, state=state)

@@ -26,7 +26,7 @@ from fedvi.checks import positive
 from fedvi.config import find, plain
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.algorithms import PVI, Algorithm
-from fedvi.inference.exact import Exact
+from fedvi.inference.local_problem import Exact
 from fedvi.inference.noise_aware import AveragedQuadratics, NoiseAwarePVI
 from fedvi.models.base import Model
 from fedvi.privacy.mechanism import FullBatchGaussian

@@ -152,11 +152,6 @@ def _without_seen(*given: Any) -> tuple[ClientState, Release]:
     return update(*given)[:2]
 
 
-@functools.cache
-def _compiled_update() -> Any:
-    return jax.jit(_without_seen)
-
-
 def checked_update(
     algorithm: Algorithm,
     model: Model,
@@ -168,7 +163,7 @@ def checked_update(
 ) -> tuple[ClientState, Release]:
     """Make one update at a site: `update`, compiled, after checking that q and the anchor are proper."""
     check_request(algorithm, public, q, state)
-    return _compiled_update()(algorithm, model, public, q, state, rows, draws)
+    return jax.jit(_without_seen)(algorithm, model, public, q, state, rows, draws)
 
 
 def check_request(algorithm: Algorithm, public: Public, q: GaussianFamily, state: ClientState) -> None:

@@ -2,10 +2,10 @@ from fedvi.models.base import Conjugate as Conjugate
 from fedvi.models.base import Model as Model
 from fedvi.models.base import RowSums as RowSums
 from fedvi.models.custom import CustomModel as CustomModel
-from fedvi.models.expectations import GaussHermite as GaussHermite
-from fedvi.models.expectations import MonteCarlo as MonteCarlo
 from fedvi.models.linear import LinearRegression as LinearRegression
+from fedvi.models.linear_predictor import GaussHermite as GaussHermite
 from fedvi.models.linear_predictor import LinearPredictorModel as LinearPredictorModel
+from fedvi.models.linear_predictor import MonteCarlo as MonteCarlo
 from fedvi.models.logistic import LogisticRegression as LogisticRegression
 from fedvi.models.predictive import Bernoulli as Bernoulli
 from fedvi.models.predictive import Categorical as Categorical

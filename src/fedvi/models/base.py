@@ -4,14 +4,32 @@ A model speaks about one example at a time: `log p(y_i | x_i, w)`. Partitioned V
 q over w, the gradient of that expectation in the coordinates of q, and the predictive distribution. A model gives the
 first and the last; the gradient comes by differentiation, or faster from a closed form that gives the same numbers.
 
+Where gradients are clipped and summed privately (`fedvi.privacy.clipping`), a model says what a row contributes
+(`RowVectors`). It never enforces a limit and never sees noise. Each vector depends on its own row alone, to the last
+bit, and sums are made of whole numbers (`fedvi.numerics`), so that they do not depend on order.
+
 Randomness is an argument: a model that estimates its expectation by Monte Carlo says with `noise_shape` how many
 standard normals it wants per step, and gets them as `z`.
+
+**Width.** Noise-aware factors take a model's curvature at its bound: right for steps, too sure of themselves as a
+posterior. And the noise variance of a linear model is an assumption. After the last update every site releases the sum
+of one number in [0, 1] per row (`fedvi.privacy.sums`), and all factors are corrected by one ratio, as post-processing:
+
+| model    | number of a row, at eta = m'x    | ratio r                             | corrected factor          |
+|----------|----------------------------------|-------------------------------------|---------------------------|
+| logistic | 4 p (1 - p)                      | its mean: curvature / bound         | (h - (1-r) S m, r S, r V) |
+| linear   | min(|y - eta| / std, 2) / 2      | assumed / estimated noise variance  | (r h, r S, r^2 V)         |
+
+with (h, S, V) the natural mean, precision and noise of a factor, and m the posterior mean. The logistic one keeps the
+posterior's mean and makes it wider. The estimate of the linear one is drawn towards the assumption where noise drowns
+it. Other models stay as they are: their number is zero, and the ratio one.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -19,16 +37,70 @@ from jaxtyping import Float
 
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import GaussianFamily
+from fedvi.families.base import Factor, GaussianFamily
 from fedvi.models.predictive import Predictive
-from fedvi.models.row_vectors import Part, StoredVectors, VectorsOf
-from fedvi.models.width import Width
-from fedvi.numerics import Array, widen
+from fedvi.numerics import Array, Bounds, cut, row_sums, widen
+from fedvi.pytree import pytree, static
 
 C = TypeVar("C")
 
 GRADIENT_BYTES = 16_000_000
 """Memory for the gradients of rows that are worked on together."""
+
+
+class RowVectors(Protocol):
+    """n vectors, one per row, that need never be stored. All arrays are in double precision."""
+
+    @property
+    def rounding(self) -> float:
+        """Relative error of a vector that may depend on other rows; 0 where it is proven that none does."""
+
+    def squared_norms(self) -> Float[Array, " n"]:
+        """Return the squared norm of every vector, never less than it is."""
+
+    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Any:
+        """Return the weighted sum in whole numbers; every weighted vector is cut towards zero.
+
+        Rows with weight zero count nothing, whatever they hold.
+        """
+
+    def units(self, bounds: Bounds) -> Any:
+        """Return what one means in each entry of `whole_sum`; rows have no influence on it."""
+
+
+class ShiftedVectors(RowVectors, Protocol):
+    """Vectors from which an offset can be subtracted before they are clipped."""
+
+    def least_dot(self, direction: Any) -> Float[Array, " n"]:
+        """Return the inner product of every vector with a direction (`snapped`), never more than it is."""
+
+    def longest_cut(self, bounds: Bounds) -> Float[Array, ""]:
+        """Return the most by which cutting can shorten one vector."""
+
+
+@pytree
+class Part:
+    """Vectors (`RowVectors`) that are clipped together, to `sqrt(share)` of the clip norm. Shares add up to 1."""
+
+    vectors: Any
+    share: Any = 1.0
+
+
+VectorsOf = Callable[[Array, Array, Array], Any]
+"""From x, y and lengths of rows on their grid to a `Part`, or to a pytree of parts that are clipped apart."""
+
+
+class RowSums(Protocol):
+    """Anything with a vector per row that can be summed plainly, or privately: for a model, gradients."""
+
+    def rows_at_once(self, q: Any, x: Any) -> int:
+        """Return how many rows of a buffer x are best worked on together."""
+
+    def gradient(self, q: Any, x: Any, y: Any, weights: Any, z: Any) -> Any:
+        """Return the weighted sum over rows."""
+
+    def row_vectors(self, q: Any, z: Any, feature_bound: Any) -> VectorsOf:
+        """Return from rows to their vectors, in double precision."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,25 +113,6 @@ class Defaults:
 
     prior_variance: float = 10.0
     typical_slope: float = 2.0
-
-
-class RowSums(Protocol):
-    """Anything with a vector per row that can be summed plainly, or privately: for a model, gradients.
-
-    See `Model.gradient` and `Model.row_vectors`.
-    """
-
-    def rows_at_once(self, q: Any, x: Any) -> int:
-        """Return how many rows of a buffer x are best worked on together."""
-
-    def gradient(self, q: Any, x: Any, y: Any, weights: Any, z: Any) -> Any:
-        """Return the weighted sum over rows."""
-
-    def row_vectors(self, q: Any, z: Any, feature_bound: Any) -> VectorsOf:
-        """Return a function of rows (x, y, lengths of x) that gives their vectors, in double precision.
-
-        As a `Part`, or as a pytree of parts that are clipped apart.
-        """
 
 
 class Model(abc.ABC):
@@ -96,18 +149,9 @@ class Model(abc.ABC):
         z: Float[Array, ...],
     ) -> C:
         """Return the gradient of `sum_i weights_i E_q[log p(y_i | x_i, w)]` in the coordinates q."""
+        return jax.grad(lambda coordinates: weights @ self.expected_log_likelihood(coordinates, x, y, z))(q)
 
-        def total(coordinates: C) -> Float[Array, ""]:
-            return weights @ self.expected_log_likelihood(coordinates, x, y, z)
-
-        return jax.grad(total)(q)
-
-    def row_vectors(
-        self,
-        q: Any,
-        z: Float[Array, ...],
-        feature_bound: Float[Array, ""],  # noqa: ARG002 - closed forms need it
-    ) -> VectorsOf:
+    def row_vectors(self, q: Any, z: Float[Array, ...], feature_bound: Float[Array, ""]) -> VectorsOf:  # noqa: ARG002
         """Return from rows to the gradient of each `E_q[log p(y_i | x_i, w)]`, to be clipped.
 
         Here row by row, by differentiation in the precision in use; called within `double_precision`.
@@ -145,11 +189,6 @@ class Model(abc.ABC):
         predictive: Any = self.predictive(q, x)
         return predictive.summary(level)
 
-    @property
-    def width(self) -> Width:
-        """What one more private number per site says about the width of the posterior."""
-        return Width(self)
-
     def check(self, x: np.ndarray, y: np.ndarray, where: str) -> np.ndarray:
         """Return y as the model counts it, or raise `InputError`; `where` names the rows."""
         self.check_form(x, y, where)
@@ -170,6 +209,40 @@ class Model(abc.ABC):
         """Tell for every row whether its target means anything to this model."""
         return np.ones(len(y), bool)
 
+    def width_numbers(self, eta: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:  # noqa: ARG002
+        """Return a number between 0 and 1 for every row, whose average says how wide the posterior should be."""
+        return np.zeros(len(eta))
+
+    def width_ratio(self, average: float, error: float) -> float:  # noqa: ARG002
+        """Return how much more curvature the rows have than was assumed; `average` has this standard error."""
+        return 1.0
+
+    def corrected_factor(self, factor: Factor, ratio: float, mean: Any) -> Factor:  # noqa: ARG002
+        """Return the factor with that much more curvature, for a posterior with this mean."""
+        return factor
+
+    def corrected(self, ratio: float) -> Model:  # noqa: ARG002
+        """Return the model that the corrected factors belong to."""
+        return self
+
+
+def width_rows(model: Model, mean: Float[np.ndarray, " d"]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return the function of rows (x, y) whose sum is released: `width_numbers` at `eta = m'x`, as one column.
+
+    **Sensitivity.** A row's number is within 0 and 1 and depends on that row alone, to the last bit: every operation is
+    elementwise, and columns are added one after another. A matrix product would not do. It rounds each row's eta by the
+    rows that it is computed with, and where m is huge and cancels, rounding is all that is left of eta: one row less
+    would change the numbers of others.
+    """
+
+    def numbers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        eta = np.zeros(len(x))
+        for column, weight in zip(x.T, np.asarray(mean, np.float64), strict=True):
+            eta += column * weight
+        return model.width_numbers(eta, y.astype(np.float64))[:, None]
+
+    return numbers
+
 
 @runtime_checkable
 class Conjugate(Protocol):
@@ -179,3 +252,41 @@ class Conjugate(Protocol):
         self, x: Float[Array, "n d"], y: Float[Array, " n"], weights: Float[Array, " n"]
     ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Return natural mean and precision matrix of the likelihood of the weighted rows."""
+
+
+@pytree
+class StoredVectors:
+    """Vectors that are there, for models without a closed form; every entry is cut.
+
+    like: has the structure of one vector.
+    """
+
+    vectors: Float[Array, "n k"]
+    like: Any
+    rounding: float = static(default=0.0)
+
+    def squared_norms(self) -> Float[Array, " n"]:
+        """Return the squared norms, and what may have vanished in squaring."""
+        return row_sums(self.vectors**2) + self.vectors.shape[1] * jnp.finfo(self.vectors.dtype).tiny
+
+    def least_dot(self, direction: Any) -> Float[Array, " n"]:
+        """Return the inner products."""
+        flat, _ = jax.flatten_util.ravel_pytree(direction)
+        return self.vectors @ flat
+
+    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Any:
+        """Return the sum."""
+        counted = jnp.where(weights[:, None] > 0, weights[:, None] * self.vectors, 0)
+        return self._tree(jnp.sum(cut(counted, bounds.step), axis=0))
+
+    def units(self, bounds: Bounds) -> Any:
+        """Return what one means in each entry."""
+        return self._tree(jnp.full(self.vectors.shape[1], bounds.step))
+
+    def longest_cut(self, bounds: Bounds) -> Float[Array, ""]:
+        """Return the most that one unit of every entry amounts to."""
+        return bounds.step * jnp.sqrt(float(self.vectors.shape[1]))
+
+    def _tree(self, flat: Float[Array, " k"]) -> Any:
+        _, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(lambda leaf: leaf.astype(flat.dtype), self.like))
+        return unravel(flat)

@@ -18,11 +18,16 @@ from jaxtyping import Float
 from fedvi.checks import positive
 from fedvi.compiling import jnp
 from fedvi.families.base import Factor, GaussianFamily
-from fedvi.models.linear_predictor import LinearPredictorModel
+from fedvi.models.linear_predictor import LinearPredictorModel, Normals, PerRow
 from fedvi.models.predictive import Normal
-from fedvi.models.width import Width
 from fedvi.numerics import Array
 from fedvi.pytree import pytree
+
+LARGEST_RESIDUAL = 2.0
+"""Residuals count up to this many standard deviations of the noise, as assumed."""
+
+LOG_SPREAD = 0.5
+"""Standard deviation of the logarithm of the noise variance around what was assumed, before anything is seen."""
 
 
 @pytree
@@ -37,11 +42,6 @@ class LinearRegression(LinearPredictorModel):
         positive("noise_variance", self.noise_variance)
 
     @property
-    def width(self) -> Width:
-        """The size of residuals, which says how large the noise is."""
-        return _Width(self)
-
-    @property
     def curvature_bound(self) -> Any:
         """The precision of the noise, which is the curvature itself."""
         return 1 / self.noise_variance
@@ -51,29 +51,17 @@ class LinearRegression(LinearPredictorModel):
         """Half of the precision of the noise, at any variance."""
         return 0.5 / self.noise_variance
 
-    def value(
-        self,
-        mean: Float[Array, " n"],
-        variance: Float[Array, " n"],
-        y: Float[Array, " n"],
-        z: Float[Array, " 0"],  # noqa: ARG002
-    ) -> Float[Array, " n"]:
+    def value(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> PerRow:  # noqa: ARG002
         """Return `E[log N(y; eta, noise_variance)]`."""
         squared_error = (y - mean) ** 2 + variance
         return -0.5 * (jnp.log(2 * math.pi * self.noise_variance) + squared_error / self.noise_variance)
 
-    def slopes(
-        self,
-        mean: Float[Array, " n"],
-        variance: Float[Array, " n"],
-        y: Float[Array, " n"],
-        z: Float[Array, " 0"],  # noqa: ARG002
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def slopes(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> tuple[PerRow, PerRow]:  # noqa: ARG002
         """Return the derivatives of `value` by mean and by variance."""
         return (y - mean) / self.noise_variance, jnp.full_like(variance, -0.5) / self.noise_variance
 
     def sufficient_statistics(
-        self, x: Float[Array, "n d"], y: Float[Array, " n"], weights: Float[Array, " n"]
+        self, x: Float[Array, "n d"], y: PerRow, weights: PerRow
     ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Return natural mean and precision matrix of the likelihood of the weighted rows."""
         weighted = x * (weights / self.noise_variance)[:, None]
@@ -84,20 +72,13 @@ class LinearRegression(LinearPredictorModel):
         mean, variance = q.project(x)
         return Normal(mean, variance + self.noise_variance)
 
-
-LARGEST_RESIDUAL = 2.0
-"""Residuals count up to this many standard deviations of the noise, as assumed."""
-
-LOG_SPREAD = 0.5
-"""Standard deviation of the logarithm of the noise variance around what was assumed, before anything is seen."""
-
-
-class _Width(Width):
-    def numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
-        residuals = np.abs(y - eta) / math.sqrt(float(self.model.noise_variance))
+    def width_numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the size of every row's residual, which says how large the noise is."""
+        residuals = np.abs(y - eta) / math.sqrt(float(self.noise_variance))
         return np.minimum(residuals, LARGEST_RESIDUAL) / LARGEST_RESIDUAL
 
-    def ratio(self, average: float, error: float) -> float:
+    def width_ratio(self, average: float, error: float) -> float:
+        """Return the noise variance as assumed, over that with which residuals have this average."""
         low, high = -8.0, 4.0  # logarithm of the variance
         if average <= _expected(low) or average >= _expected(high):
             found = low if average <= _expected(low) else high
@@ -109,11 +90,13 @@ class _Width(Width):
         kept = LOG_SPREAD**2 / (LOG_SPREAD**2 + (error / max(slope, 1e-9)) ** 2)
         return math.exp(-kept * found)
 
-    def corrected(self, factor: Factor, ratio: float, mean: Any) -> Factor:  # noqa: ARG002
+    def corrected_factor(self, factor: Factor, ratio: float, mean: Any) -> Factor:  # noqa: ARG002
+        """Return the factor of the same rows with the estimated noise."""
         return factor.with_curvature(ratio)
 
-    def corrected_model(self, ratio: float) -> LinearRegression:
-        return LinearRegression(float(self.model.noise_variance) / ratio)
+    def corrected(self, ratio: float) -> LinearRegression:
+        """Return the model with the estimated noise."""
+        return LinearRegression(float(self.noise_variance) / ratio)
 
 
 def _expected(log_variance: float) -> float:

@@ -5,34 +5,122 @@ Under a Gaussian q, eta_i is N(m_i, v_i) with (m_i, v_i) of `q.projection(x)`, s
     E_q[log p(y_i | eta_i)] = value(m_i, v_i, y_i)         a_i = d value / d m_i         b_i = d value / d v_i
 
 and the gradient in the coordinates of q is the pull-back of the pair (a, b) through the projection: two matrix-vector
-products, for any family. A gradient per example never exists, not even where each is clipped
-(`fedvi.models.row_vectors.ProjectedVectors`): its squared norm is
+products, for any family. A gradient per example never exists, not even where each is clipped (`ProjectedVectors`): its
+squared norm is
 
     |g_i|^2 = a_i^2 |grad m_i|^2 + b_i^2 |grad v_i|^2
 
 because m_i and v_i depend on different coordinates, and the two norms of the projection need row sums only.
+
+Where there is no closed form, expectations are taken at points with weights for z ~ N(0, 1): `GaussHermite` is
+deterministic and the default, `MonteCarlo` averages over draws that all rows of a batch share, as the paper did.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
+from fedvi.checks import whole
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import ExactProjection
-from fedvi.models.base import Model
-from fedvi.models.expectations import GaussHermite
-from fedvi.models.row_vectors import Part, ProjectedVectors, VectorsOf
-from fedvi.numerics import Array, widen
+from fedvi.models.base import Model, Part, VectorsOf
+from fedvi.numerics import Array, Bounds, namespace, row_bits, widen
+from fedvi.pytree import pytree, static
 
 C = TypeVar("C")
 
+PerRow = Float[Array, " n"]
+Normals = Float[Array, " s"]
+"""Standard normals for the model's expectation; of size 0 if it needs none."""
+
 WIDEST = 1e4
 """Variances of the predictor beyond this count as this much where gradients are clipped."""
+
+
+@pytree
+class GaussHermite:
+    """Quadrature that is exact for polynomials of degree below `2 * nodes`."""
+
+    nodes: int = static(default=20)
+
+    def __post_init__(self) -> None:
+        whole("nodes", self.nodes, 1)
+
+    def noise_shape(self) -> tuple[int]:
+        """Quadrature needs no draws."""
+        return (0,)
+
+    def points(self, z: Float[Array, " 0"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """Return nodes and weights."""
+        nodes, weights = gauss_hermite(self.nodes)
+        xp = namespace(z)
+        return xp.asarray(nodes, z.dtype), xp.asarray(weights, z.dtype)
+
+
+@pytree
+class MonteCarlo:
+    """Average over `samples` draws, shared by all rows."""
+
+    samples: int = static(default=50)
+
+    def __post_init__(self) -> None:
+        whole("samples", self.samples, 1)
+
+    def noise_shape(self) -> tuple[int]:
+        """One standard normal per sample."""
+        return (self.samples,)
+
+    def points(self, z: Float[Array, " s"]) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
+        """Return the draws and equal weights."""
+        return z, namespace(z).full_like(z, 1 / self.samples)
+
+
+@functools.cache
+def gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the points and weights of Gauss-Hermite quadrature."""
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    return points, weights / weights.sum()
+
+
+@pytree
+class ProjectedVectors:
+    """Gradients of functions of `w'x`: slopes pulled back through the projection. No gradient is ever stored."""
+
+    projection: ExactProjection
+    by_mean: Float[Array, " n"]
+    by_variance: Float[Array, " n"]
+    columns: int = static()
+    rounding: float = static(default=0.0)
+
+    def squared_norms(self) -> Float[Array, " n"]:
+        """Return `a_i^2 |grad m_i|^2 + b_i^2 |grad v_i|^2`."""
+        of_mean, of_variance = self.projection.norms
+        return (self.by_mean * of_mean) ** 2 + (self.by_variance * of_variance) ** 2
+
+    def least_dot(self, direction: Any) -> Float[Array, " n"]:
+        """Return the inner products, less what rounding can hide."""
+        of_mean, of_variance, error = self.projection.push_forward(direction)
+        return self.by_mean * of_mean + self.by_variance * of_variance - jnp.abs(self.by_variance) * error
+
+    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Any:
+        """Return the sum, by two products of a vector and a matrix."""
+        by_mean, by_variance = (jnp.where(weights > 0, weights * each, 0) for each in (self.by_mean, self.by_variance))
+        return self.projection.whole_pull_back(by_mean, by_variance, bounds)
+
+    def units(self, bounds: Bounds) -> Any:
+        """Return what one means in each entry."""
+        return self.projection.units(bounds)
+
+    def longest_cut(self, bounds: Bounds) -> Float[Array, ""]:
+        """Return the most that one unit of every cut number amounts to."""
+        units, _ = jax.flatten_util.ravel_pytree(self.units(bounds))
+        return jnp.sqrt(jnp.sum(units**2)) * 2.0 ** (row_bits(self.columns) + 1)
 
 
 class LinearPredictorModel(Model):
@@ -50,25 +138,13 @@ class LinearPredictorModel(Model):
         """Return `log p(y | eta)`, element by element, in JAX."""
         raise InputError(f"{type(self).__name__} has no log_prob(eta, y). Define it, or define value and slopes.")
 
-    def value(
-        self,
-        mean: Float[Array, " n"],
-        variance: Float[Array, " n"],
-        y: Float[Array, " n"],
-        z: Float[Array, " s"],
-    ) -> Float[Array, " n"]:
+    def value(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> PerRow:
         """Return `E[log p(y_i | eta_i)]` for eta_i ~ N(mean_i, variance_i)."""
         points, weights = GaussHermite().points(z)
         eta = mean[None] + jnp.sqrt(jnp.maximum(variance, 1e-12))[None] * points[:, None]
         return jnp.sum(weights[:, None] * self.log_prob(eta, y[None]), axis=0)
 
-    def slopes(
-        self,
-        mean: Float[Array, " n"],
-        variance: Float[Array, " n"],
-        y: Float[Array, " n"],
-        z: Float[Array, " s"],
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def slopes(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> tuple[PerRow, PerRow]:
         """Return the derivatives of `value` by mean and by variance: of the value as it is computed.
 
         Those of a row must depend on that row alone: clipping, and with it privacy, rests on it.
@@ -104,21 +180,12 @@ class LinearPredictorModel(Model):
         if y.ndim != 1:
             raise InputError(f"Expected y of {where} to have one number per row, got shape {y.shape}. Use y.ravel().")
 
-    def expected_log_likelihood(
-        self, q: Any, x: Float[Array, "n d"], y: Float[Array, " n"], z: Float[Array, " s"]
-    ) -> Float[Array, " n"]:
+    def expected_log_likelihood(self, q: Any, x: Float[Array, "n d"], y: PerRow, z: Normals) -> PerRow:
         """Return `E_q[log p(y_i | x_i, w)]` for every row."""
         projection = q.projection(x)
         return self.value(projection.mean, projection.variance, y, z)
 
-    def gradient(
-        self,
-        q: C,
-        x: Float[Array, "n d"],
-        y: Float[Array, " n"],
-        weights: Float[Array, " n"],
-        z: Float[Array, " s"],
-    ) -> C:
+    def gradient(self, q: C, x: Float[Array, "n d"], y: PerRow, weights: PerRow, z: Normals) -> C:
         """Return the gradient of the weighted sum, by pulling the slopes back through the projection."""
         coordinates: Any = q
         projection = coordinates.projection(x)
@@ -131,7 +198,7 @@ class LinearPredictorModel(Model):
         rows: int = q.rows_at_once(x.shape[1])
         return rows
 
-    def row_vectors(self, q: Any, z: Float[Array, " s"], feature_bound: Float[Array, ""]) -> VectorsOf:
+    def row_vectors(self, q: Any, z: Normals, feature_bound: Float[Array, ""]) -> VectorsOf:
         """Return from rows on their grid to their gradients, in closed form and double precision."""
         slopes = self.exact_slopes(q, z, feature_bound)
 

@@ -23,12 +23,20 @@ from fedvi.compiling import jax, jnp
 from fedvi.families.base import GaussianFamily
 from fedvi.families.noisy import NoisyGaussian
 from fedvi.models.base import Defaults
-from fedvi.models.expectations import GaussHermite, MonteCarlo, log_expected_sigmoid
-from fedvi.models.linear_predictor import LinearPredictorModel
+from fedvi.models.linear_predictor import (
+    GaussHermite,
+    LinearPredictorModel,
+    MonteCarlo,
+    Normals,
+    PerRow,
+    gauss_hermite,
+)
 from fedvi.models.predictive import Bernoulli, reach_of, sigmoid
-from fedvi.models.width import Width
-from fedvi.numerics import Array, namespace
+from fedvi.numerics import Array, namespace, special
 from fedvi.pytree import pytree, static
+
+LEAST_CURVATURE = 0.02
+"""Least ratio of curvature to its bound: as if nearly all rows were predicted with 99.5 % confidence."""
 
 
 @pytree
@@ -65,25 +73,13 @@ class LogisticRegression(LinearPredictorModel):
         """Return what the chosen expectation needs."""
         return self.expectation.noise_shape()
 
-    def value(
-        self,
-        mean: Float[Array, " n"],
-        variance: Float[Array, " n"],
-        y: Float[Array, " n"],
-        z: Float[Array, " s"],
-    ) -> Float[Array, " n"]:
+    def value(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> PerRow:
         """Return `E[log sigmoid(y eta)]`."""
         points, weights = self.expectation.points(z)
         eta = mean[:, None] + _root(variance)[:, None] * points[None]
         return jax.nn.log_sigmoid(y[:, None] * eta) @ weights
 
-    def slopes(
-        self,
-        mean: Float[Array, " n"],
-        variance: Float[Array, " n"],
-        y: Float[Array, " n"],
-        z: Float[Array, " s"],
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def slopes(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> tuple[PerRow, PerRow]:
         """Return the derivatives of `value` by mean and by variance."""
         points, weights = self.expectation.points(z)
         root = _root(variance)
@@ -98,11 +94,6 @@ class LogisticRegression(LinearPredictorModel):
         if self.predictive_link == "probit":
             return Bernoulli(mean / namespace(mean).sqrt(1 + math.pi * variance / 8))
         return Bernoulli(log_expected_sigmoid(mean, variance) - log_expected_sigmoid(-mean, variance))
-
-    @property
-    def width(self) -> Width:
-        """The curvature of the rows, as a share of its bound."""
-        return _Width(self)
 
     def predictions(self, q: GaussianFamily, x: Any, level: float) -> dict[str, Array]:
         """Return the probability of +1 and its credible interval."""
@@ -120,30 +111,54 @@ class LogisticRegression(LinearPredictorModel):
         """Tell which labels are -1 or +1."""
         return np.abs(y) == 1
 
+    def width_numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        """Return the curvature of every row, as a share of its bound."""
+        return 4 * sigmoid(eta) * sigmoid(-eta)
 
-def _in_order(terms: Float[Array, "k n"]) -> Float[Array, " n"]:
+    def width_ratio(self, average: float, error: float) -> float:  # noqa: ARG002
+        """Return the average curvature, as a share of its bound."""
+        return min(max(average, LEAST_CURVATURE), 1.0)
+
+    def corrected_factor(self, factor: Any, ratio: float, mean: Any) -> NoisyGaussian:
+        """Return a factor that is less sure, and leaves the mean of the posterior where it is."""
+        natural_mean = factor.natural_mean - (1 - ratio) * factor.precision * mean
+        return NoisyGaussian(natural_mean, factor.precision * ratio, factor.noise * ratio)
+
+
+def _in_order(terms: Float[Array, "k n"]) -> PerRow:
     """Add up along the first axis, the same way for every row: a matrix product adds some rows in another order."""
     return jnp.sum(terms, axis=0)
 
 
-def _root(variance: Float[Array, " n"]) -> Float[Array, " n"]:
+def _root(variance: PerRow) -> PerRow:
     # A row of zeros has variance 0, where the square root has no derivative.
     return jnp.sqrt(jnp.maximum(variance, 1e-12))
 
 
-LEAST_CURVATURE = 0.02
-"""Least ratio of a logistic model: as if nearly all rows were predicted with 99.5 % confidence."""
+def log_expected_sigmoid(mean: PerRow, variance: PerRow) -> PerRow:
+    """Return log E[sigmoid(eta)] for eta ~ N(mean, variance), at any mean and variance.
 
+    Where the variance is below 1, Gauss-Hermite quadrature over eta converges fast. Where it is larger the sigmoid
+    looks like a step to the Gaussian and quadrature stalls. But `sigmoid(eta) = P(T < eta)` for a standard logistic T,
+    so the same number is `E_T[Phi((mean - T) / sqrt(variance))]`, in which the Gaussian is the smooth part: the
+    trapezoidal rule over T converges exponentially.
 
-class _Width(Width):
-    def numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:  # noqa: ARG002
-        from scipy.special import expit  # takes a while to import
+    Far in the left tail the value is all about `exp(eta)`. There `sigmoid(eta) = exp(eta) sigmoid(-eta)`, completing
+    the square, gives `exp(mean + variance / 2) E[sigmoid(eta')]` with eta' ~ N(-mean - variance, variance).
+    """
+    xp, functions = namespace(mean), special(mean)
+    tail = mean + variance < 0
+    centre = xp.where(tail, -mean - variance, mean)
 
-        return 4 * expit(eta) * expit(-eta)
+    nodes, weights = (xp.asarray(part, mean.dtype) for part in gauss_hermite(32))
+    eta = centre[:, None] + xp.sqrt(xp.minimum(variance, 1.0))[:, None] * nodes[None]
+    narrow = functions.logsumexp(-xp.logaddexp(-eta, 0) + xp.log(weights)[None], axis=1)
 
-    def ratio(self, average: float, error: float) -> float:  # noqa: ARG002
-        return min(max(average, LEAST_CURVATURE), 1.0)
+    step = 0.75
+    grid = np.arange(-36.0, 36.0 + step, step)
+    log_density = xp.asarray(np.log(step / 4) - 2 * np.log(np.cosh(grid / 2)), mean.dtype)
+    gaps = (centre[:, None] - xp.asarray(grid, mean.dtype)[None]) / xp.sqrt(xp.maximum(variance, 1.0))[:, None]
+    wide = functions.logsumexp(functions.log_ndtr(gaps) + log_density[None], axis=1)
 
-    def corrected(self, factor: Any, ratio: float, mean: Any) -> Any:
-        natural_mean = factor.natural_mean - (1 - ratio) * factor.precision * mean
-        return NoisyGaussian(natural_mean, factor.precision * ratio, factor.noise * ratio)
+    value = xp.where(variance < 1.0, narrow, wide)
+    return xp.where(tail, mean + variance / 2 + value, value)

@@ -13,9 +13,14 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Float
 
+from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
+from fedvi.families.base import GaussianFamily
 from fedvi.numerics import Array, namespace, special
 from fedvi.pytree import pytree
+
+CHUNK = 16
+"""Rows that are scored at a time: few, so that what is made of them stays in a core's cache."""
 
 
 class Predictive(Protocol):
@@ -23,6 +28,13 @@ class Predictive(Protocol):
 
     def log_prob(self, y: Float[Array, "n ..."]) -> Float[Array, " n"]:
         """Return the log probability (density) of each row's y."""
+
+
+class Predicts(Protocol):
+    """What can be scored: a model."""
+
+    def predictive(self, q: Any, x: Any) -> Predictive:
+        """Return the distribution of y for every row."""
 
 
 @pytree
@@ -202,3 +214,32 @@ def interval_coverage(predictive: Normal, y: np.ndarray, level: float) -> float:
     """Return the fraction of y inside their central credible intervals; `level` if the model is right."""
     low, high = predictive.interval(level)
     return float(np.mean((low <= y) & (y <= high)))
+
+
+def score(model: Predicts, q: GaussianFamily, x: Float[Array, "n ..."], y: Float[Array, "n ..."]) -> dict[str, float]:
+    """Return the scores of the model's predictions for rows that have been checked: what applies to them.
+
+    The names are the same everywhere. Rows are predicted in chunks, so memory does not grow with their number.
+    """
+    predict = jax.jit(_predict, static_argnames="chunk")
+    log_prob, predicted = jax.tree.map(np.asarray, predict(model, q, x, y, min(CHUNK, len(x))))
+    scores = {} if predicted is None else predicted.scores(np.asarray(y))
+    return {"log_likelihood": float(np.mean(log_prob)), **scores}
+
+
+def _predict(model: Predicts, q: Any, x: Array, y: Array, chunk: int) -> tuple[Array, Predictive | None]:
+    """Return the log probability of every row's y, and the predictive distribution if scores are known for it."""
+
+    def of_rows(rows: Array, targets: Array) -> tuple[Array, Predictive | None]:
+        predictive = model.predictive(q, rows)
+        kept = predictive if hasattr(predictive, "scores") else None  # others know log probabilities only
+        return predictive.log_prob(targets), kept
+
+    def of_chunk(k: Array) -> tuple[Array, Predictive | None]:
+        return of_rows(*(jax.lax.dynamic_slice_in_dim(array, k * chunk, chunk) for array in (x, y)))
+
+    full, rest = divmod(len(x), chunk)
+    parts = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.lax.map(of_chunk, jnp.arange(full)))
+    if rest == 0:
+        return parts
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), parts, of_rows(x[-rest:], y[-rest:]))

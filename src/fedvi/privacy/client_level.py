@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from fedvi.checks import one_number
 from fedvi.compiling import jax, jnp
-from fedvi.models.row_vectors import Part, StoredVectors
+from fedvi.models.base import Part, StoredVectors
 from fedvi.numerics import Array, Bounds, double_precision, widen
 from fedvi.privacy.clipping import clipped_sums, in_units
 from fedvi.privacy.events import CLIENT, Event, gaussian, noise_given

@@ -4,7 +4,7 @@
 whatever q is: a row whose vector is not finite counts as zero. Rounding is part of this.
 
 - A row's vector, its norm and its weight depend on that row alone, and on public numbers, to the last bit
-  (`fedvi.models.row_vectors`).
+  (`fedvi.models.base`).
 - Every weighted vector is cut towards zero to whole numbers of public units. Their sum is exact in double precision:
   the same bits in any order and any blocks. One row more moves it by exactly that row's whole numbers.
 - Rows are clipped to C / (1 + ROUNDING), which pays for the rounding of a row's own weight and norm, and for that of
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from jaxtyping import Float, Int, UInt32
 
 from fedvi.compiling import jax, jnp
-from fedvi.models.row_vectors import Part
+from fedvi.models.base import Part
 from fedvi.numerics import Array, Bounds, bits_of, snapped, weight_bits
 from fedvi.pytree import pytree
 

@@ -23,9 +23,9 @@ from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError, SimulationInterrupted, SimulationsFailed
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.algorithms import Algorithm
-from fedvi.inference.metrics import score
 from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Table, check_table
 from fedvi.models.base import Model
+from fedvi.models.predictive import score
 from fedvi.pytree import take
 from fedvi.simulation.budgets import Budgets
 from fedvi.simulation.clients import Clients, PublicRows, lay_out_clients

@@ -131,15 +131,6 @@ def test_ledger_errors_are_one_line_and_exit_code_1(tmp_path: Path) -> None:
         assert len(ran.stderr.strip().splitlines()) == 1
 
 
-def test_audit_prints_claims_and_draws_the_picture(tmp_path: Path) -> None:
-    options = ("--noise-multiplier", "2", "--steps", "5", "--runs", "2000", "--seed", "1")
-    ran = fedvi("audit", "--unit", "client", *options, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "No claim was contradicted" in ran.stdout
-    assert "mu (Gaussian DP)" in ran.stdout
-    assert (tmp_path / "audit.png").stat().st_size > 20_000
-
-
 def test_help_is_instant_and_needs_no_jax() -> None:
     code = (
         "import sys; sys.argv = ['fedvi', '--help']\n"

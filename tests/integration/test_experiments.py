@@ -5,12 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -34,7 +29,7 @@ from fedvi.inference import GlobalVI, GradientSteps
 from fedvi.privacy import Minibatch
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
 from fedvi.reports import render
-from sweeps import EPSILONS, long_config, run_here, small_config, wait_for, without_times
+from sweeps import EPSILONS, command, run_here, small_config, without_times
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +51,6 @@ def together(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     """The run directory of the small experiment in two processes, and what comes out."""
     out = tmp_path_factory.mktemp("together") / "out"
     return out, run_here(small_config(rows), out, workers=2)
-
-
-@pytest.fixture(scope="module")
-def whole(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """What comes out of the long experiment when nothing happens."""
-    return run_here(long_config(rows), tmp_path_factory.mktemp("whole") / "out")
 
 
 # The paper
@@ -392,7 +381,7 @@ def test_directories_of_another_format_are_refused_and_those_without_a_number_ar
     assert Experiment.load(tmp_path / "c.toml").config == small_config(rows)
 
 
-def test_runs_of_a_directory_without_a_number_count(rows: Path, alone: Results, tmp_path: Path) -> None:
+def test_runs_of_a_directory_without_a_number_count(alone: Results, tmp_path: Path) -> None:
     """Their files have no key `error` unless they failed, and name the last record twice."""
     out = tmp_path / "out"
     shutil.copytree(alone.path, out)
@@ -411,61 +400,6 @@ def test_runs_of_a_directory_without_a_number_count(rows: Path, alone: Results, 
     (out / "results.json").write_text('{"even": {"pvi": {"runs": 3}}}')
     with pytest.raises(InputError, match=r"results\.json is damaged"):
         read(out)
-
-
-def command(*words: object, **options: Any) -> Any:
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedvi", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
-
-
-@pytest.mark.parametrize("to", ["the whole group, as a terminal does", "the parent alone"])
-def test_after_ctrl_c_a_resumed_experiment_ends_as_if_nothing_had_happened(
-    to: str, rows: Path, whole: Results, tmp_path: Path
-) -> None:
-    config = long_config(rows)
-    (tmp_path / "c.toml").write_text(tomli_w.dumps(config))
-    out = tmp_path / "cut"
-    process = command("simulate", tmp_path / "c.toml", "--out", out, "--workers", 2, start_new_session=True)
-    wait_for(lambda: len(list((out / "runs").glob("*.json"))) == 2)  # long runs come next
-    time.sleep(0.3)
-    send: Any = os.killpg if to.startswith("the whole") else os.kill
-    send(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert f"--resume --out {out}" in errors
-    assert "Traceback" not in errors
-    done = len(list((out / "runs").glob("*.json")))
-    assert done == 2
-    assert list((out / "runs").glob("*.checkpoint.npz"))
-    assert read(out).results  # what was done can be looked at
-
-    process = command("simulate", tmp_path / "c.toml", "--out", out, "--resume", "--workers", 2)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    assert without_times(read(out)) == without_times(whole)
-    assert not list((out / "runs").glob("*.checkpoint.npz"))
-
-
-def test_a_killed_worker_is_an_error_from_which_the_experiment_goes_on(rows: Path, tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text(tomli_w.dumps(long_config(rows)))
-    out = tmp_path / "out"
-    process = command("simulate", tmp_path / "c.toml", "--out", out, "--workers", 2)
-    wait_for(lambda: len(list((out / "runs").glob("*.json"))) == 2)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    workers = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
-    os.kill(int(workers[0]), signal.SIGKILL)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "A worker process ended unexpectedly" in errors
-    process = command("simulate", tmp_path / "c.toml", "--out", out, "--resume", "--workers", 2)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    assert len(read(out).results["even"]) == 2
 
 
 def test_resuming_with_other_settings_is_refused(rows: Path, tmp_path: Path) -> None:

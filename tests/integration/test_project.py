@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import doctest
 import importlib
-import io
 import pkgutil
 import re
 import subprocess
@@ -17,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import fedvi
+from documents import run_blocks
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,28 +108,8 @@ def test_docstring_examples_are_true(module: str) -> None:
     assert doctest.testmod(importlib.import_module(module), optionflags=flags).failed == 0
 
 
-def blocks(document: Path) -> list[tuple[str, str]]:
-    """Return the code of all Python blocks, each with the text block that shows its output, if one follows."""
-    pattern = r"```python\n(.*?)```(?:\n```text\n(.*?)```)?"
-    return [(code, output) for code, output in re.findall(pattern, document.read_text(), re.DOTALL)]
-
-
-@pytest.mark.parametrize(
-    "document",
-    ["README.md", "docs/experiments.md", "docs/extending.md", "docs/practice.md", "docs/privacy.md", "docs/tables.md"],
-)
-def test_documents_run_and_print_what_they_show(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # what they write is not left in the project
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    names: dict[str, object] = {}
-    found = blocks(ROOT / document)
-    assert found
-    for code, shown in found:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, document, "exec"), names)
-        if shown:
-            assert printed.getvalue() == shown
+def test_the_readme_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_blocks(ROOT / "README.md", tmp_path, monkeypatch)
 
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

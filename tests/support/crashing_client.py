@@ -1,4 +1,4 @@
-"""A client that makes private updates until it is killed. Started by test_crashes.py, many times from one process.
+"""A client that makes private updates until it is killed. Started by test_killed.py, many times from one process.
 
 Each line that it writes is a release that has left the client: the number of updates that its ledger had admitted.
 """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -69,3 +71,14 @@ def wait_for(found: Any, seconds: float = 120) -> None:
     while not found():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def command(*words: object, **options: Any) -> Any:
+    """Start a command of fedvi."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedvi", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )

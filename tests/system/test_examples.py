@@ -1,4 +1,4 @@
-"""Examples run as people run them, and draw what they say."""
+"""Examples and documents run as people run them, and show what they say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from documents import ROOT, run_blocks
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
@@ -28,3 +28,8 @@ def check_two_sites(printed: str) -> None:
     rows = {row.split("│")[1].strip(): row.split("│")[2:4] for row in printed.splitlines() if row.startswith("│")}
     assert rows["both, by fedvi"] == rows["rows pooled"]
     assert rows["north alone"] != rows["rows pooled"]
+
+
+@pytest.mark.parametrize("document", ["experiments", "extending", "practice", "privacy", "tables"])
+def test_documents_run_and_print_what_they_show(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_blocks(ROOT / "docs" / f"{document}.md", tmp_path, monkeypatch)

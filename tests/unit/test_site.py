@@ -28,10 +28,17 @@ from fedvi.numerics import Bounds, double_precision, on_row_grid, row_lengths, w
 from fedvi.privacy import Budget
 from fedvi.privacy.clipping import clipped_sums, in_units
 from fedvi.privacy.ledger import ledger as ledgers
+from fedvi.sqlite import Locked
 from site_exchanges import DESCRIPTION, saved
 from small_federation import description, open_coordinator, open_site, rows_of
 
 PRIOR = DESCRIPTION.spec.prior
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits_for_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads a ledger that a site has open waits a moment for it; here that site is in the same thread."""
+    monkeypatch.setattr(Locked, "patience", 0.001)
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def _in(module: str, *names: str) -> dict[str, str]:
     return {name: f"fedvi.{module}:{name}" for name in names}
 
 
-SOURCES = "fedvi.datasets.sources"
+SOURCES, COLUMNS, TARGETS = "fedvi.datasets.sources", "fedvi.tables.columns", "fedvi.tables.targets"
 
 ROLES = {
     "data": Role("a source of rows", "load", {"Adult": f"{SOURCES}:AdultData", "Npz": f"{SOURCES}:NpzData"}),
@@ -89,11 +89,16 @@ ROLES = {
         "a schedule", "turns", _in("simulation", "Asynchronous", "RoundRobin", "Synchronous", "Paced", "EventDriven")
     ),
     "privacy": Role("a budget", "most_updates", _in("privacy", "Budget") | _in("privacy.published", "PublishedRule")),
+    "column": Role("a column", "encode", {"number": f"{COLUMNS}:Number", "category": f"{COLUMNS}:Category"}),
+    "target": Role("a target", "encode", {"category": f"{TARGETS}:BinaryTarget", "number": f"{TARGETS}:NumberTarget"}),
 }
 """By the key under which it stands in a table."""
 
 OWN = {kind: place for role in ROLES.values() for kind, place in role.kinds.items()}
 """All kinds of fedvi's own, and where they are."""
+
+PLACES = {place: kind for role in ROLES.values() for kind, place in role.kinds.items()}
+"""Where fedvi's own kinds are, and their names: two roles may share a name, but not a place."""
 
 
 def build(table: Any, role: str, path: str = "", allow: Allow = None) -> Any:
@@ -116,6 +121,7 @@ def build(table: Any, role: str, path: str = "", allow: Allow = None) -> Any:
         raise InputError(f"Expected {path}.kind to be a dataclass, got {table['kind']}. Decorate it with @pytree.")
     fields = {field.name: field for field in dataclasses.fields(made) if field.init}
     check_keys(arguments, fields, path)
+    _check_given(arguments, fields, path)
     values = {key: _value(value, key, fields[key].type, f"{path}.{key}", allow) for key, value in arguments.items()}
     try:
         return made(**values)
@@ -169,7 +175,7 @@ def kind_of(made: Any) -> str:
     place = f"{made.__module__}:{name}"
     if name in OWN and find(name) is made:
         return str(name)
-    short = next((kind for kind, own in OWN.items() if own == place), None)
+    short = PLACES.get(place)
     if short is None and not PLACE.fullmatch(place):
         raise InputError(f"Expected a class or function at the top of a module, got {place}: no file can name it.")
     return short or place
@@ -203,7 +209,7 @@ def _place(kind: Any, role: str, path: str, allow: Allow) -> str:
     place = known(role).get(kind, kind) if isinstance(kind, str) else ""
     if not PLACE.fullmatch(place):
         raise unknown(path, kind, known(role))
-    if allow is not None and place not in OWN.values() and place not in allow:
+    if allow is not None and place not in PLACES and place not in allow:
         raise InputError(
             f"Refused {path} = {kind!r}: it is none of fedvi's own kinds, and building it would run its code. If you "
             f"know and trust that code, allow it: kinds = [{kind!r}] in your policy file, or the option --kind {kind}."
@@ -250,9 +256,7 @@ def fill(made: type[T], table: Mapping[str, Any], path: str = "", **given: Any) 
     """Return a dataclass from a table of exactly its fields and types; given: fields that the table must not have."""
     fields = {field.name: field for field in dataclasses.fields(made) if field.name not in given}  # type: ignore[arg-type]
     check_keys(table, fields, path)
-    for name, field in fields.items():
-        if name not in table and field.default is MISSING and field.default_factory is MISSING:
-            raise InputError(f"Expected {_join(path, name)}, got {', '.join(table) or 'nothing'}.")
+    _check_given(table, fields, path)
     return made(**convert(made, table, path), **given)
 
 
@@ -274,6 +278,12 @@ def check_keys(table: Iterable[str], allowed: Iterable[str], path: str = "") -> 
     for key in table:
         if key not in allowed:
             raise unknown(_join(path, key), None, allowed)
+
+
+def _check_given(table: Mapping[str, Any], fields: Mapping[str, dataclasses.Field[Any]], path: str) -> None:
+    for name, field in fields.items():
+        if name not in table and field.default is MISSING and field.default_factory is MISSING:
+            raise InputError(f"Expected {_join(path, name)}, got {', '.join(table) or 'nothing'}.")
 
 
 def _join(path: str, key: str) -> str:

@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from fedvi import PVI, Budget, LinearRegression, LogisticRegression, NoiseAwarePVI
-from fedvi.config import OWN, ROLES, build, fill, find, plain, search
+from fedvi.config import OWN, PLACES, ROLES, build, fill, find, plain, search
 from fedvi.datasets import ByColumn, DirichletLabels, PaperPartition
 from fedvi.errors import InputError
 from fedvi.inference import CentralisedVI, Committee, GradientSteps
@@ -20,6 +20,7 @@ from fedvi.models import MonteCarlo
 from fedvi.privacy import ClientLevel, FullBatchGaussian
 from fedvi.simulation import EventDriven, Paced
 
+PARTS = {*ROLES["column"].kinds, *ROLES["target"].kinds}
 NEEDS_MORE = {"PaperPartition", "ByColumn", "Npz", "Budget", "PublishedRule", "CustomModel", *ROLES["family"].kinds}
 
 
@@ -30,8 +31,8 @@ def as_text(value: Any) -> str:
 def test_every_kind_can_be_built_with_its_defaults_or_says_what_is_missing() -> None:
     for name, role in ROLES.items():
         for kind in role.kinds:
-            if kind in NEEDS_MORE:
-                with pytest.raises(InputError, match="missing"):
+            if kind in NEEDS_MORE | PARTS:
+                with pytest.raises(InputError, match=r"Expected here\.\w+, got nothing"):
                     build(kind, name, "here")
             else:
                 made = build(kind, name, "here")
@@ -186,7 +187,9 @@ def test_own_kinds_of_fedvi_are_always_allowed() -> None:
     for name, role in ROLES.items():
         for kind, place in role.kinds.items():
             assert find(kind, name, allow=()) is find(place, name, allow=())
-    assert len(set(OWN.values())) == len(OWN) == sum(len(role.kinds) for role in ROLES.values())
+    assert len(set(OWN.values())) == len(OWN)
+    assert len(PLACES) == sum(len(role.kinds) for role in ROLES.values())  # no class has two kinds
+    assert len(PLACES) == len(OWN) + 2  # a column and a target may be a number or a category
 
 
 # Dataclasses that code names

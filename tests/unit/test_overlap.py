@@ -19,7 +19,7 @@ from fedvi.privacy.ledger.ledger import read
 from fedvi.privacy.ledger.overlap import Overlap, Sketch, _siphash, number_hashes, text_hashes
 from fedvi.privacy.ledger.witness import machine_key, state_directory
 from fedvi.tables import BinaryTarget, Number, Schema
-from fedvi.tables.sketch import sketch_of
+from fedvi.tables.encode import sketch_of
 
 KEY = bytes(range(32))
 SCHEMA = Schema((Number("age", 0, 120, 50, 20),), BinaryTarget("smoker", ("0", "1")))

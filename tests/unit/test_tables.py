@@ -40,8 +40,7 @@ from fedvi.tables import (
     read as tables,
 )
 from fedvi.tables.encode import encode, encode_chunks
-from fedvi.tables.read import NUMBER, TEXT, Kind
-from fedvi.tables.words import parse_number
+from fedvi.tables.read import NUMBER, TEXT, Kind, parse_number
 
 SCHEMA = Schema(
     (

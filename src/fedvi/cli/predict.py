@@ -15,7 +15,7 @@ from fedvi.files import replacing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fedvi.fitting.fitted import Predictions
+    from fedvi.tables.targets import Predictions
 
 
 def predict(

@@ -38,6 +38,7 @@ def infer(
 
     Example: fedvi schema infer sample.csv --target died --out schema.toml
     """
+    from fedvi.config import kind_of
     from fedvi.tables.infer import infer_schema
 
     require_new(out, force)
@@ -53,7 +54,7 @@ def infer(
         sizes = {"digest": rules.digest, "rows": found.rows, "features": list(rules.features)}
         console.print_json({"schema": str(out), **sizes, "notes": list(found.notes)})
         return
-    rows = ((part.name, part.kind, part.shown, part.missing) for part in (*rules.columns, rules.target))
+    rows = ((part.name, kind_of(type(part)), part.shown, part.missing) for part in (*rules.columns, rules.target))
     console.show(
         console.table("column|kind|range or values|missing", rows, f"Schema of {found.rows:,} rows"),
         *(f"Note: {note}" for note in found.notes),
@@ -78,8 +79,7 @@ def check(
     Example: fedvi schema check schema.toml clinic.csv
     """
     from fedvi.tables.encode import encode_chunks
-    from fedvi.tables.parts import Counts
-    from fedvi.tables.read import open_table
+    from fedvi.tables.read import Counts, open_table
     from fedvi.tables.schema import Schema
 
     rules = Schema.load(schema)

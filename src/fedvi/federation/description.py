@@ -152,7 +152,7 @@ class Description:
         try:
             if not isinstance(content.get("schema"), str):
                 raise InputError("Expected the key schema, the path of the feature schema.")
-            return cls._from_content(content, Schema.load(path.parent / content["schema"]), kinds)
+            return cls._from_content(content, Schema.load(path.parent / content["schema"], kinds), kinds)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 

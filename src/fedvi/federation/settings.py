@@ -18,8 +18,7 @@ from fedvi.federation.policy import Policy
 from fedvi.federation.site import Site
 from fedvi.files import write
 from fedvi.privacy.budget import Budget
-from fedvi.tables.encode import Encoded, encode
-from fedvi.tables.sketch import sketch_of
+from fedvi.tables.encode import Encoded, encode, sketch_of
 
 FOLDER, FILE, STATE = "fedvi", "site.toml", "site.db"
 

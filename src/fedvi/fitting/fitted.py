@@ -28,6 +28,7 @@ from fedvi.privacy.ledger.statement import Spent
 from fedvi.pytree import tree_map
 from fedvi.tables.encode import encode, encode_chunks
 from fedvi.tables.schema import Schema
+from fedvi.tables.targets import Predictions
 
 ROWS_AT_ONCE = 16_384
 """Rows whose predictions are made together."""
@@ -57,34 +58,6 @@ class SiteRecord:
             return cls(name, rows, updates, schema, None, None, None, ())
         events = tuple({**to_json(event), "count": count} for event, count in spent.events)
         return cls(name, rows, updates, schema, spent.epsilon, spent.epsilon_max, spent.delta, events)
-
-
-@dataclasses.dataclass(frozen=True)
-class Predictions:
-    """Predictions for the rows of a table, in their order.
-
-    mean: probability of the target's second class, or the expected number.
-    low, high: ends of the credible interval: of that probability, or of the number itself.
-    labels: the more probable class of every row; None for numbers.
-    ids: the values of a column that was asked for; None without one.
-    """
-
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    labels: np.ndarray | None
-    ids: np.ndarray | None = None
-
-    def __repr__(self) -> str:
-        what = "of numbers" if self.labels is None else "of two classes"
-        return f"Predictions({len(self.mean)} rows {what}, mean {np.mean(self.mean):.4g}; see columns())"
-
-    def columns(self) -> dict[str, np.ndarray]:
-        """Return the columns as `fedvi predict` writes them, for `pandas.DataFrame(...)` and the like."""
-        kept = {} if self.ids is None else {"id": self.ids}
-        if self.labels is None:
-            return {**kept, "prediction": self.mean, "low": self.low, "high": self.high}
-        return {**kept, "prediction": self.labels, "probability": self.mean, "low": self.low, "high": self.high}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,16 +107,8 @@ class Fitted:
     ) -> Predictions:
         """Return predictions with credible intervals for the rows of a table, which needs no target."""
         parts = list(self.predict_chunks(table, level=level, id_column=id_column, encoding=encoding))
-        kinds = [part.columns() for part in parts]
-        joined = {name: np.concatenate([kind[name] for kind in kinds]) for name in kinds[0]}
-        binary = bool(self.schema.target.classes)
-        return Predictions(
-            mean=joined["probability" if binary else "prediction"],
-            low=joined["low"],
-            high=joined["high"],
-            labels=joined["prediction"] if binary else None,
-            ids=joined.get("id"),
-        )
+        names = [field.name for field in dataclasses.fields(Predictions) if getattr(parts[0], field.name) is not None]
+        return Predictions(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
     def predict_chunks(
         self, table: Any, *, level: float = 0.9, id_column: str | None = None, encoding: str = "utf-8"
@@ -158,12 +123,8 @@ class Fitted:
 
     def predict_rows(self, x: np.ndarray, level: float = 0.9) -> Predictions:
         """Return predictions for rows that the schema has encoded already."""
-        target, rows = self.schema.target, np.asarray(x, np.float64)
-        predicted = self.model.predictions(self._double, rows, level)
-        found = target.decode({name: np.asarray(column, np.float64) for name, column in predicted.items()})
-        if target.classes:
-            return Predictions(found["probability"], found["low"], found["high"], found["prediction"])
-        return Predictions(found["prediction"], found["low"], found["high"], None)
+        found = self.model.predictions(self._double, np.asarray(x, np.float64), level)
+        return self.schema.target.decode(**{name: np.asarray(column, np.float64) for name, column in found.items()})
 
     @functools.cached_property
     def _double(self) -> GaussianFamily:

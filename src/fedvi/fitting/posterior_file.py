@@ -74,7 +74,7 @@ def load(path: str | os.PathLike[str], kinds: Allow = ()) -> Fitted:
     try:
         if header["format"] not in READABLE:
             raise InputError(f"format {header['format']!r}, and this fedvi reads formats {READABLE}")
-        schema = Schema.from_toml(header["schema"], "the schema in it")
+        schema = Schema.from_toml(header["schema"], "the schema in it", kinds)
         if schema.digest != header["schema_hash"]:
             raise InputError("its schema does not have the hash that it says")
         parts = {name: _part(name, header["families"][name], arrays, kinds) for name in PARTS}

@@ -20,13 +20,12 @@ from numpy.typing import ArrayLike
 
 from fedvi.errors import InputError
 from fedvi.fitting.fit import fit_rows
-from fedvi.fitting.fitted import Fitted, Predictions
+from fedvi.fitting.fitted import Fitted
 from fedvi.inference.spec import UPDATES
 from fedvi.tables.columns import Number
-from fedvi.tables.parts import Counts
-from fedvi.tables.read import Chunk
+from fedvi.tables.read import Chunk, Counts
 from fedvi.tables.schema import Schema
-from fedvi.tables.targets import BinaryTarget, NumberTarget, Target
+from fedvi.tables.targets import BinaryTarget, NumberTarget, Predictions, Target
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

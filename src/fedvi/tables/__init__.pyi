@@ -3,10 +3,11 @@ from fedvi.tables.columns import Column as Column
 from fedvi.tables.columns import Number as Number
 from fedvi.tables.encode import Encoded as Encoded
 from fedvi.tables.infer import infer_schema as infer_schema
-from fedvi.tables.parts import Counts as Counts
+from fedvi.tables.read import Counts as Counts
 from fedvi.tables.read import TableSource as TableSource
 from fedvi.tables.read import open_table as open_table
 from fedvi.tables.schema import Schema as Schema
 from fedvi.tables.targets import BinaryTarget as BinaryTarget
 from fedvi.tables.targets import NumberTarget as NumberTarget
+from fedvi.tables.targets import Predictions as Predictions
 from fedvi.tables.targets import Target as Target

@@ -15,8 +15,20 @@ from typing import Any
 import numpy as np
 
 from fedvi.errors import InputError
-from fedvi.tables.read import NUMBER, TEXT, Chunk, Kind, TableSource, Text
-from fedvi.tables.words import GIVE_ENCODING, NotANumber, first_line, in_one_line, parse_number, place, plain
+from fedvi.tables.read import (
+    GIVE_ENCODING,
+    NUMBER,
+    TEXT,
+    Chunk,
+    Kind,
+    NotANumber,
+    TableSource,
+    Text,
+    first_line,
+    in_one_line,
+    place,
+    plain,
+)
 
 CHUNK_ROWS = 1 << 17
 """Rows of other tables that are read at once."""
@@ -92,23 +104,15 @@ def _text(array: Any, column: str, name: str, start: int) -> Text:
 
 def numbers_of(text: Text, column: str, name: str, start: int) -> np.ndarray:
     """Return the numbers that a text column holds, or raise `NotANumber`."""
-    numbers = np.full(len(text.values) + 1, np.nan)  # code -1 is the last
-    wrong = []
-    for code, value in enumerate(text.values):
-        try:
-            numbers[code] = parse_number(value)
-        except ValueError:
-            wrong.append(code)
-    bad = np.flatnonzero(np.isin(text.codes, wrong))
-    if bad.size:
-        value = text.values[text.codes[bad[0]]]
+    numbers, foreign = text.numbers()
+    if foreign.any():
+        row = int(np.argmax(foreign))
+        value = text.word(row)
         remedy = "Correct it, or make the column a category."
         if re.fullmatch(r"[-+]?[\d.]*,\d+", value):
             remedy = "Write numbers with a decimal point and nothing between thousands."
-        raise NotANumber(
-            f"Expected a number in {place(name, start + int(bad[0]), column)}, got {value!r}. {remedy}", column
-        )
-    return numbers[text.codes]
+        raise NotANumber(f"Expected a number in {place(name, start + row, column)}, got {value!r}. {remedy}", column)
+    return numbers
 
 
 def words_of(values: Any) -> list[str | None]:

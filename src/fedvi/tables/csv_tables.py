@@ -18,8 +18,7 @@ from typing import Any
 
 from fedvi.errors import InputError
 from fedvi.tables.arrow_tables import chunks_of
-from fedvi.tables.read import NUMBER, TEXT, Chunk, Kind, TableSource
-from fedvi.tables.words import GIVE_ENCODING, MISSING, first_line, in_one_line
+from fedvi.tables.read import GIVE_ENCODING, MISSING, NUMBER, TEXT, Chunk, Kind, TableSource, first_line, in_one_line
 
 BLOCK_BYTES = 4 << 20
 """Bytes of a CSV that are parsed at once. No row may be longer."""

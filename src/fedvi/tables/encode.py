@@ -10,14 +10,26 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedvi.errors import InputError
-from fedvi.tables.parts import Counts
-from fedvi.tables.read import NUMBER, TEXT, Chunk, Kind, Source, TableSource, open_table
+from fedvi.tables.read import (
+    MISSING,
+    TEXT,
+    Chunk,
+    Counts,
+    Source,
+    TableSource,
+    as_text_where_needed,
+    open_table,
+    plain,
+)
 from fedvi.tables.schema import Schema
-from fedvi.tables.words import MISSING, NotANumber, plain
+
+if TYPE_CHECKING:
+    from fedvi.privacy.ledger.overlap import Sketch
 
 CHUNK_BYTES = 32 << 20
 """Bytes of x in one chunk, at most."""
@@ -64,7 +76,7 @@ def encode(
     Counts(rows=2, clipped={'age': 1}, missing={'age': 0, 'sex': 1, 'died': 0}, unknown={'sex': 0})
     """
     encoder = Encoder(schema, open_table(source, encoding=encoding), site_column, target, strict)
-    parts = _all_chunks(encoder)
+    parts = list(encoder.chunks()) if strict else as_text_where_needed(encoder.wanted, lambda: list(encoder.chunks()))
     counts = sum((part.counts for part in parts), Counts())
     sites = np.concatenate([part.sites for part in parts if part.sites is not None]) if site_column else None
     y = np.concatenate([part.y for part in parts if part.y is not None]) if target else None
@@ -80,61 +92,59 @@ def encode(
 
 
 def encode_chunks(
-    schema: Schema, source: Source, *, site_column: str | None = None, target: bool = True, encoding: str = "utf-8"
+    schema: Schema,
+    source: Source,
+    *,
+    site_column: str | None = None,
+    target: bool = True,
+    encoding: str = "utf-8",
+    strict: bool = True,
 ) -> Iterator[Encoded]:
     """Yield a table encoded, chunk by chunk in the order of its rows; memory does not grow with the table."""
-    yield from chunks(Encoder(schema, open_table(source, encoding=encoding), site_column, target))
-
-
-def _all_chunks(encoder: Encoder) -> list[Encoded]:
-    """Return all chunks; unless it is strict, a column of numbers with other text in it is read as text."""
-    while True:
-        try:
-            return list(chunks(encoder))
-        except NotANumber as error:
-            if encoder.strict or encoder.wanted.get(error.column) != NUMBER:
-                raise
-            encoder.wanted[error.column] = TEXT
+    yield from Encoder(schema, open_table(source, encoding=encoding), site_column, target, strict).chunks()
 
 
 class Encoder:
-    """Encodes chunks of one table; counts go with every chunk.
+    """Encodes chunks of one table; see `encode`. wanted: which columns it reads, and how."""
 
-    strict: whether to refuse a row for what it holds; if not, a target that is missing or foreign is NaN.
-    """
-
-    def __init__(
-        self,
-        schema: Schema,
-        reader: TableSource,
-        site_column: str | None = None,
-        target: bool = True,
-        strict: bool = True,
-    ):
+    def __init__(self, schema: Schema, reader: TableSource, site_column: str | None, target: bool, strict: bool):
         self.schema, self.reader, self.site_column, self.strict = schema, reader, site_column, strict
         self.target = schema.target if target else None
-        parts = (*schema.columns, *((self.target,) if self.target else ()))
-        self.wanted: dict[str, Kind] = {name: kind for part in parts for name, kind in part.reads.items()}
+        self.wanted = schema.reads(target=target)
         if site_column is not None and self.wanted.setdefault(site_column, TEXT) != TEXT:
             raise InputError(f"Expected the column of sites to be no number of the schema, got {site_column!r}.")
 
-    def encode(self, chunk: Chunk, first: int, last: int) -> Encoded:
-        """Return rows `first` to `last` of a chunk, encoded."""
-        size = last - first
-        x = np.empty((size, self.schema.dim), np.float32)
-        y = None if self.target is None else np.empty(size, np.float32)
-        counts = Counts(size)
-        for start in range(0, size, TILE_ROWS):
-            tile = slice(start, min(start + TILE_ROWS, size))
-            part = chunk.part(first + tile.start, first + tile.stop)
-            self._features(part, x[tile], counts)
+    def chunks(self) -> Iterator[Encoded]:
+        """Yield all chunks; in the end, refuse a table in which a column has no value at all."""
+        total = Counts()
+        size = max(1, CHUNK_BYTES // (4 * self.schema.dim))
+        with closing(self.reader.chunks(self.wanted)) as chunks, closing(_ahead(chunks)) as ahead:
+            for found in ahead:
+                chunk = replace(found, strict=self.strict)
+                for first in range(0, chunk.rows, size):
+                    encoded = self._encoded(chunk.part(first, min(first + size, chunk.rows)))
+                    total += encoded.counts
+                    yield encoded
+        for name, missing in total.missing.items():
+            if self.strict and missing == total.rows >= MEASURED_ROWS:
+                raise InputError(
+                    f"Expected values in column {name!r} of {self.reader.name}, got none in {total.rows} rows. "
+                    "Is it the right column? If so, take it out of the schema."
+                )
+
+    def _encoded(self, chunk: Chunk) -> Encoded:
+        x = np.empty((chunk.rows, self.schema.dim), np.float32)
+        y = None if self.target is None else np.empty(chunk.rows, np.float32)
+        counts = Counts(chunk.rows)
+        for start in range(0, chunk.rows, TILE_ROWS):
+            tile = slice(start, min(start + TILE_ROWS, chunk.rows))
+            part = chunk.part(tile.start, tile.stop)
+            self._write_features(part, x[tile], counts)
             if self.target is not None and y is not None:
                 y[tile] = self.target.encode(part, counts)
-        sites = None if self.site_column is None else _sites(self.site_column, chunk.part(first, last))
-        return Encoded(x, y, sites, counts)
+        return Encoded(x, y, None if self.site_column is None else _sites(self.site_column, chunk), counts)
 
-    def _features(self, chunk: Chunk, x: np.ndarray, counts: Counts) -> None:
-        """Write the features of all rows of a chunk into x."""
+    def _write_features(self, chunk: Chunk, x: np.ndarray, counts: Counts) -> None:
         at = int(self.schema.intercept)
         x[:, :at] = 1
         for column in self.schema.columns:
@@ -152,28 +162,6 @@ def _sites(column: str, chunk: Chunk) -> np.ndarray:
     return np.array([plain(value) for value in text.values])[text.codes]
 
 
-def chunks(encoder: Encoder) -> Iterator[Encoded]:
-    """Yield all chunks; in the end, refuse a table in which a column has no value at all."""
-    total = Counts()
-    size = max(1, CHUNK_BYTES // (4 * encoder.schema.dim))
-    with (
-        closing(encoder.reader.chunks(encoder.wanted)) as chunks,
-        closing(_ahead(chunks)) as ahead,
-    ):
-        for found in ahead:
-            chunk = replace(found, strict=encoder.strict)
-            for first in range(0, chunk.rows, size):
-                encoded = encoder.encode(chunk, first, min(first + size, chunk.rows))
-                total += encoded.counts
-                yield encoded
-    for name, missing in total.missing.items():
-        if encoder.strict and missing == total.rows >= MEASURED_ROWS:
-            raise InputError(
-                f"Expected values in column {name!r} of {encoder.reader.name}, got none in {total.rows} rows. "
-                "Is it the right column? If so, take it out of the schema."
-            )
-
-
 def _ahead(chunks: Iterator[Chunk]) -> Generator[Chunk, None, None]:
     """Yield chunks, each being read while the one before it is in use."""
     pool = ThreadPoolExecutor(1)
@@ -185,3 +173,25 @@ def _ahead(chunks: Iterator[Chunk]) -> Generator[Chunk, None, None]:
     finally:
         wait([coming])  # a generator cannot be closed while it runs
         pool.shutdown(wait=False)
+
+
+def sketch_of(schema: Schema, source: Source, key: bytes, *, encoding: str = "utf-8") -> Sketch:
+    """Return the sketch of a raw table: all of its columns, also those that no schema asks for.
+
+    schema: which columns are numbers; others are looked at as text, value by value.
+    """
+    from fedvi.privacy.ledger.overlap import Sketch, number_hashes, text_hashes
+
+    reader = open_table(source, encoding=encoding)
+    wanted = dict.fromkeys(reader.columns, TEXT) | {
+        name: kind for name, kind in schema.reads().items() if name in reader.columns
+    }
+
+    def hashes(chunk: Chunk, name: str) -> np.ndarray:
+        if name in chunk.numbers:
+            return number_hashes(chunk.numbers[name], key)
+        return text_hashes(np.asarray(chunk.texts[name].codes), chunk.texts[name].values, key)
+
+    return as_text_where_needed(
+        wanted, lambda: Sketch.of([hashes(chunk, name) for name in wanted] for chunk in reader.chunks(wanted))
+    )

@@ -26,11 +26,23 @@ import numpy as np
 from fedvi.checks import whole
 from fedvi.errors import InputError
 from fedvi.tables.columns import OTHER, Category, Column, Number
-from fedvi.tables.encode import Encoder, chunks
-from fedvi.tables.read import NUMBER, TEXT, Chunk, Kind, Source, TableSource, Text, open_table
+from fedvi.tables.encode import encode_chunks
+from fedvi.tables.read import (
+    MISSING,
+    NUMBER,
+    TEXT,
+    Chunk,
+    Kind,
+    Source,
+    TableSource,
+    Text,
+    as_text_where_needed,
+    open_table,
+    parse_number,
+    plain,
+)
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget, Target
-from fedvi.tables.words import MISSING, NotANumber, is_number, place, plain
 
 NEGATIVES = ("0", "-1", "no", "false", "n", "f", "negative", "neg", "none", "absent", "control")
 MOST_DISTINCT = 200_000
@@ -151,35 +163,40 @@ class Summary:
 
 def _look(reader: TableSource, names: list[str]) -> dict[str, Summary]:
     """Return summaries of all columns: of numbers, if all values are."""
-    kinds = _first_guess(reader, names)
-    while True:
-        found = {name: Summary(name) for name in names}
-        try:
-            for chunk in reader.chunks(kinds):
-                for name in names:
-                    if kinds[name] == TEXT:
-                        found[name].add_text(chunk.texts[name])
-                    else:
-                        found[name].add_numbers(_finite(chunk, name, reader.name))
-        except NotANumber as error:  # late in the table: read it again
-            kinds[error.column] = TEXT
-        else:
-            return found
-
-
-def _first_guess(reader: TableSource, names: list[str]) -> dict[str, Kind]:
-    """Return text for columns that hold text in the first rows."""
     with closing(reader.chunks(dict.fromkeys(names, TEXT))) as chunks:
         first = next(chunks)
-    return {name: NUMBER if all(map(is_number, first.texts[name].values[:1000])) else TEXT for name in names}
+    kinds: dict[str, Kind] = {
+        name: NUMBER if all(map(is_number, first.texts[name].values[:1000])) else TEXT for name in names
+    }
+
+    def look() -> dict[str, Summary]:
+        found = {name: Summary(name) for name in names}
+        for chunk in reader.chunks(kinds):
+            for name, summary in found.items():
+                if kinds[name] == TEXT:
+                    summary.add_text(chunk.texts[name])
+                else:
+                    summary.add_numbers(_finite(chunk, name))
+        return found
+
+    return as_text_where_needed(kinds, look)
 
 
-def _finite(chunk: Chunk, name: str, table: str) -> np.ndarray:
+def is_number(text: str) -> bool:
+    """Tell whether a text holds a number, or a word of `MISSING`."""
+    try:
+        parse_number(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _finite(chunk: Chunk, name: str) -> np.ndarray:
     values = chunk.numbers[name]
     infinite = np.isinf(values)
     if infinite.any():
         row = int(np.argmax(infinite))
-        raise InputError(f"Expected a finite number in {place(table, chunk.start + row, name)}, got {values[row]}.")
+        raise InputError(f"Expected a finite number in {chunk.place(row, name)}, got {values[row]}.")
     return values
 
 
@@ -278,7 +295,7 @@ def _with_residual_scale(schema: Schema, target: NumberTarget, reader: TableSour
     step = math.ceil(rows * schema.dim * 4 / REGRESSION_BYTES)
     taken: list[tuple[np.ndarray, np.ndarray]] = []
     start = 0
-    for chunk in chunks(Encoder(schema, reader, strict=False)):
+    for chunk in encode_chunks(schema, reader, strict=False):
         assert chunk.y is not None
         used = np.arange(-start % step, len(chunk.x), step)
         used = used[np.isfinite(chunk.y[used])]

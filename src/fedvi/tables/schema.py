@@ -12,23 +12,23 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from fedvi.checks import LARGEST_FEATURE_BOUND
-from fedvi.config import check_keys, near, read_toml, unknown
+from fedvi.checks import LARGEST_FEATURE_BOUND, instance
+from fedvi.config import Allow, build, check_keys, near, plain, read_toml, search
 from fedvi.errors import InputError
 from fedvi.files import digest, write
-from fedvi.tables.columns import Column
-from fedvi.tables.parts import Part, Scaled
+from fedvi.tables.columns import Column, Part, Scaled
+from fedvi.tables.read import Kind, check_once
 from fedvi.tables.targets import Target
-from fedvi.tables.words import check_once, plain
 
 FORMAT = 1
 INTERCEPT = "(intercept)"
@@ -60,15 +60,16 @@ class Schema:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
         for column in self.columns:
-            if not isinstance(column, Column):
-                raise InputError(f"Expected columns to be {_classes(Column.kinds)}, got {column!r}.")
-        if not isinstance(self.target, Target):
-            raise InputError(f"Expected the target to be {_classes(Target.kinds)}, got {self.target!r}.")
+            instance("a column", column, Column)
+        instance("the target", self.target, Target)
         if not isinstance(self.intercept, bool):
             raise InputError(f"Expected intercept to be true or false, got {self.intercept!r}.")
         if not self.columns:
             raise InputError("Expected at least one column, got none.")
         names = [column.name for column in self.columns]
+        for name in (*names, self.target.name):
+            if not isinstance(name, str) or not name or name != name.strip():
+                raise InputError(f"Expected the name of a column without blanks around it, got {name!r}.")
         if self.target.name in names:
             raise InputError(f"Expected the target not to be among the columns, got {self.target.name!r} in both.")
         check_once(names, "column")
@@ -84,6 +85,11 @@ class Schema:
     def dim(self) -> int:
         """How many features there are."""
         return len(self.features)
+
+    def reads(self, *, target: bool = True) -> dict[str, Kind]:
+        """Return which columns of a table are needed, and how."""
+        parts = (*self.columns, *((self.target,) if target else ()))
+        return {name: kind for part in parts for name, kind in part.reads.items()}
 
     def typical(self, power: int) -> np.ndarray:
         """Return the typical power, 2 or 4, of every feature of x: public constants.
@@ -125,7 +131,8 @@ class Schema:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all that changes the encoding or its meaning; the same on all machines, 64 hexadecimal digits."""
-        return digest(self._content())
+        content = {"format": FORMAT, "intercept": self.intercept, "target": self.target, "columns": self.columns}
+        return digest(plain(content))
 
     def with_scales(self, scales: Mapping[str, tuple[float, float]]) -> Schema:
         """Return the same schema with other centres and scales of some numbers, the target included.
@@ -152,112 +159,80 @@ class Schema:
         return Schema(tuple(map(scaled, self.columns)), scaled(self.target), self.intercept)
 
     @classmethod
-    def load(cls, path: str | PathLike) -> Schema:
-        """Return the schema in a TOML file, or raise `InputError` naming the file and the key."""
-        return _from_content(read_toml(path, "a schema, as fedvi schema infer makes one"), str(path))
+    def load(cls, path: str | PathLike[str], allow: Allow = None) -> Schema:
+        """Return the schema in a TOML file, or raise `InputError` naming the file and the key.
 
-    def save(self, path: str | PathLike) -> None:
+        allow: own columns and targets that it may name, as "module:Class"; None for all, also those in files beside it.
+        """
+        content = read_toml(path, "a schema, as fedvi schema infer makes one")
+        if allow is None:
+            search(Path(path).parent)
+        return _from_content(content, str(path), allow)
+
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the schema as TOML, for people to edit."""
         write(path, self.to_toml())
 
     def to_toml(self) -> str:
         """Return the schema as TOML, with comments."""
-        content = self._content()
         text = f"{HEADER}format = {FORMAT}\nintercept = {str(self.intercept).lower()}\n"
-        text += "\n[target]\n" + _lines(content["target"], self.target.comments)
-        return text + "".join("\n[[columns]]\n" + _lines(column) for column in content["columns"])
+        text += "\n[target]\n" + _lines(self.target, self.target.comments)
+        return text + "".join("\n[[columns]]\n" + _lines(column) for column in self.columns)
 
     @classmethod
-    def from_toml(cls, text: str, where: str = "the schema") -> Schema:
-        """Return the schema that a TOML text holds; errors name `where` it stands."""
+    def from_toml(cls, text: str, where: str = "the schema", allow: Allow = None) -> Schema:
+        """Return the schema that a TOML text holds; errors name `where` it stands. allow: as in `load`."""
         try:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"Expected TOML in {where}: {error}.") from None
-        return _from_content(content, where)
-
-    def _content(self) -> dict[str, Any]:
-        columns = [_table(column) for column in self.columns]
-        return {"format": FORMAT, "intercept": self.intercept, "target": _table(self.target), "columns": columns}
+        return _from_content(content, where, allow)
 
 
 # From a file, and to it.
 
 
-def _from_content(content: dict[str, Any], where: str) -> Schema:
+def _from_content(content: dict[str, Any], where: str, allow: Allow) -> Schema:
     try:
-        return _schema(content)
+        check_keys(content, ("format", "intercept", "target", "columns"))
+        for key in ("format", "target", "columns"):
+            if key not in content:
+                raise InputError(f"Expected key {key} in the schema, got {', '.join(content) or 'nothing'}.")
+        if type(content["format"]) is not int or content["format"] != FORMAT:
+            got = repr(content["format"])
+            raise InputError(f"Expected format = {FORMAT}, got {got}: made by another version of fedvi?")
+        columns = content["columns"]
+        if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
+            raise InputError("Expected columns to be tables, each with the line [[columns]] above it.")
+        target = _part(content["target"], "target", "target", allow)
+        parts = (_part(column, "column", f"columns[{number}]", allow) for number, column in enumerate(columns, 1))
+        return Schema(tuple(parts), target, content.get("intercept", True))
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def _schema(content: dict[str, Any]) -> Schema:
-    check_keys(content, ("format", "intercept", "target", "columns"))
-    _check_given(content, ("format", "target", "columns"), "the schema")
-    if type(content["format"]) is not int or content["format"] != FORMAT:
-        raise InputError(f"Expected format = {FORMAT}, got {content['format']!r}: made by another version of fedvi?")
-    columns = content["columns"]
-    if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
-        raise InputError("Expected columns to be tables, each with the line [[columns]] above it.")
-    target = _part(content["target"], "target", Target.kinds)
-    parts = tuple(_part(column, f"columns[{number}]", Column.kinds) for number, column in enumerate(columns, 1))
-    return Schema(parts, target, content.get("intercept", True))
+def _part(table: Any, role: str, path: str, allow: Allow) -> Any:
+    """Return the column or target that a table describes; errors name it."""
+    named = isinstance(table, dict) and isinstance(table.get("name"), str)
+    return build(table, role, f"{path} ({table['name']})" if named else path, allow)
 
 
-def _part(table: Any, path: str, kinds: Mapping[str, type[Any]]) -> Any:
-    """Return the column or target that a table describes."""
-    if not isinstance(table, dict):
-        raise InputError(f"Expected {path} to be a table, got {table!r}.")
-    if isinstance(table.get("name"), str):
-        path = f"{path} ({table['name']})"
-    if "kind" not in table:
-        raise InputError(f"Expected key kind in {path}, one of {', '.join(kinds)}; got {', '.join(table)}.")
-    made = kinds.get(table["kind"]) if isinstance(table["kind"], str) else None
-    if made is None:
-        raise unknown(f"{path}.kind", table["kind"], kinds)
-    fields: Any = dataclasses.fields(made)
-    check_keys(table, ("kind", *(field.name for field in fields)), path)
-    _check_given(table, [field.name for field in fields if field.default is dataclasses.MISSING], path)
-    arguments = {key: value for key, value in table.items() if key != "kind"}
-    if isinstance(arguments.get("values"), list):
-        arguments["values"] = tuple(map(_as_text, arguments["values"]))
-    try:
-        return made(**arguments)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+def _lines(part: Part, comments: Mapping[str, str] = MappingProxyType({})) -> str:
+    return "".join(
+        f"{key} = {_toml(value)}{f'  # {comments[key]}' if key in comments else ''}\n"
+        for key, value in _table(part).items()
+    )
 
 
 def _table(part: Part) -> dict[str, Any]:
-    fields: Any = dataclasses.fields(part)  # type: ignore[arg-type]
-    name, *others = ((field.name, getattr(part, field.name)) for field in fields)
-    return dict([name, ("kind", part.kind), *others])
-
-
-def _as_text(value: Any) -> Any:
-    """Return what people write as 0 or true as the text that it is in tables."""
-    return plain(str(value)) if isinstance(value, bool | int | float) else value
-
-
-def _classes(kinds: Mapping[str, type[Any]]) -> str:
-    return " or ".join(made.__name__ for made in kinds.values())
-
-
-def _check_given(table: Mapping[str, Any], needed: Iterable[str], path: str) -> None:
-    for key in needed:
-        if key not in table:
-            raise InputError(f"Expected key {key} in {path}, got {', '.join(table) or 'nothing'}.")
-
-
-def _lines(table: Mapping[str, Any], comments: Mapping[str, str] = MappingProxyType({})) -> str:
-    return "".join(
-        f"{key} = {_toml(value)}{f'  # {comments[key]}' if key in comments else ''}\n" for key, value in table.items()
-    )
+    table = plain(part)
+    return {"name": table.pop("name"), **table}
 
 
 def _toml(value: Any) -> str:
     import tomli_w
 
-    if isinstance(value, tuple):
+    if isinstance(value, list):
         line = f"[{', '.join(map(_toml, value))}]"
         return line if len(line) <= 100 else "[\n" + "".join(f"    {_toml(item)},\n" for item in value) + "]"
     return tomli_w.dumps({"v": value}).removeprefix("v = ").rstrip("\n")

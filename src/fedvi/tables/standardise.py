@@ -43,7 +43,7 @@ class Standardisation:
     @classmethod
     def of(cls, schema: Schema) -> Standardisation:
         """Return that of all numbers of a schema."""
-        numbers = [column for column in schema.columns if isinstance(column, Number)]
+        numbers = [column for column in schema.columns if type(column) is Number]  # own columns stay as they are
         where = [schema.features.index(column.name) for column in numbers]
         low = [(column.low - column.centre) / column.scale for column in numbers]
         high = [(column.high - column.centre) / column.scale for column in numbers]

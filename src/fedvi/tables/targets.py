@@ -1,7 +1,9 @@
-"""Targets of a schema: what is predicted, and by which model. A new kind of target is one class here.
+"""Targets of a schema: what is predicted, by which model, and how people read the predictions.
 
 category    -1 or +1 for two values                     logistic regression
 number      (clip(value, low, high) - centre) / scale   linear regression; scale is the noise around the line
+
+A target of your own is a frozen dataclass, a subclass of `Target`; a schema names it by `kind = "module:Class"`.
 """
 
 from __future__ import annotations
@@ -10,15 +12,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from fedvi.errors import InputError
-from fedvi.tables.parts import Counts, Listed, Part, Scaled
-from fedvi.tables.read import Chunk
-from fedvi.tables.words import plain
+from fedvi.tables.columns import Listed, Part, Scaled
+from fedvi.tables.read import Chunk, Counts, plain
 
 if TYPE_CHECKING:
     from fedvi.models.base import Model
@@ -26,21 +27,40 @@ if TYPE_CHECKING:
 SIGNS = np.array([-1, 1], np.float32)
 """The two classes of a target."""
 
-Columns = dict[str, np.ndarray]
-"""Columns of predictions by their name."""
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions for the rows of a table, in their order.
+
+    mean: probability of the target's second class, or the expected number.
+    low, high: ends of the credible interval: of that probability, or of the number itself.
+    labels: the more probable class of every row; None for numbers.
+    ids: the values of a column that was asked for; None without one.
+    """
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    labels: np.ndarray | None = None
+    ids: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        what = "of numbers" if self.labels is None else "of two classes"
+        return f"Predictions({len(self.mean)} rows {what}, mean {np.mean(self.mean):.4g}; see columns())"
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return the columns as `fedvi predict` writes them, for `pandas.DataFrame(...)` and the like."""
+        kept = {} if self.ids is None else {"id": self.ids}
+        if self.labels is None:
+            return {**kept, "prediction": self.mean, "low": self.low, "high": self.high}
+        return {**kept, "prediction": self.labels, "probability": self.mean, "low": self.low, "high": self.high}
 
 
 class Target(Part):
     """What is predicted. comments: on keys in the schema's file."""
 
-    kinds: ClassVar[dict[str, type[Any]]] = {}
     missing = "target"
     comments: ClassVar[Mapping[str, str]] = {}
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the values that it can have; none for numbers."""
-        return ()
 
     @property
     @abstractmethod
@@ -59,9 +79,9 @@ class Target(Part):
         """Return how many rows each class has."""
         return {}
 
-    def decode(self, columns: Columns) -> Columns:
-        """Return what a model predicts (`mean`, `low`, `high`) as people read it."""
-        return columns
+    def decode(self, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> Predictions:
+        """Return what a model predicts of y as people read it."""
+        return Predictions(mean, low, high)
 
     def decode_scores(self, scores: dict[str, float]) -> dict[str, float]:
         """Return scores of predictions of y in the target's own units."""
@@ -71,18 +91,17 @@ class Target(Part):
         """Return coefficients that predict the target in its own units."""
         return weights, intercept
 
-    def known(self, y: np.ndarray, missing: np.ndarray | None, chunk: Chunk) -> np.ndarray:
+    def known(self, y: np.ndarray, missing: Bool[np.ndarray, " n"], chunk: Chunk) -> np.ndarray:
         """Return y with NaN where the target is missing; refuse that if the chunk is strict."""
-        if missing is not None and missing.any():
-            if chunk.strict:
-                where = chunk.place(int(np.argmax(missing)), self.name)
-                raise InputError(f"Expected a value in {where}, the target, got none. Leave such rows out.")
-            y[missing] = np.nan
+        if chunk.strict and missing.any():
+            where = chunk.place(int(np.argmax(missing)), self.name)
+            raise InputError(f"Expected a value in {where}, the target, got none. Leave such rows out.")
+        y[missing] = np.nan
         return y
 
 
 @dataclass(frozen=True)
-class BinaryTarget(Listed, Target, kind="category"):
+class BinaryTarget(Listed, Target):
     """A target of two classes; the second one is the one whose probability is predicted."""
 
     comments: ClassVar = {"values": "the second one is the one whose probability is predicted"}
@@ -94,11 +113,6 @@ class BinaryTarget(Listed, Target, kind="category"):
             raise InputError(f"Expected two values of target {self.name!r}, got {len(self.values)}: {got}.")
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Both values."""
-        return self.values
-
-    @property
     def unit(self) -> str:
         """Log odds."""
         return f"log odds of {self.name} = {self.values[1]}"
@@ -106,20 +120,16 @@ class BinaryTarget(Listed, Target, kind="category"):
     def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, " n"]:
         """Return -1 for the first value and +1 for the second one."""
         codes, missing, unknown = self.codes(chunk, **self._spellings())
-        y = SIGNS.take(codes, mode="clip")
-        counts.add(missing={self.name: 0 if missing is None else int(missing.sum())})
-        if missing is None or unknown is None:
-            return y
-        if not chunk.strict:
-            counts.add(unknown={self.name: int(unknown.sum())})
-            missing |= unknown
-        elif unknown.any():
-            row = int(np.argmax(unknown))
-            raise InputError(
-                f"Expected {self.values[0]!r} or {self.values[1]!r} in {chunk.place(row, self.name)}, the target, "
-                f"got {chunk.texts[self.name].word(row)!r}. Leave such rows out, or correct values in the schema."
-            )
-        return self.known(y, missing, chunk)
+        counts.add(self.name, missing=int(missing.sum()))
+        if unknown.any():
+            if chunk.strict:
+                row = int(np.argmax(unknown))
+                raise InputError(
+                    f"Expected {self.values[0]!r} or {self.values[1]!r} in {chunk.place(row, self.name)}, the target, "
+                    f"got {chunk.texts[self.name].word(row)!r}. Leave such rows out, or correct values in the schema."
+                )
+            counts.add(self.name, unknown=int(unknown.sum()))
+        return self.known(SIGNS.take(codes, mode="clip"), missing | unknown, chunk)
 
     def _spellings(self) -> dict[str, int]:
         """Return other words for the classes: 0 and 1 mean false and true, and the other way round."""
@@ -136,18 +146,16 @@ class BinaryTarget(Listed, Target, kind="category"):
         return LogisticRegression(predictive_link="exact")
 
     def class_counts(self, y: np.ndarray) -> dict[str, int]:
-        """Return how many rows each class has."""
-        positive = int((y > 0).sum())
-        return {self.values[0]: len(y) - positive, self.values[1]: positive}
+        """Return how many rows are -1, and how many +1."""
+        return {value: int((y == sign).sum()) for value, sign in zip(self.values, SIGNS, strict=True)}
 
-    def decode(self, columns: Columns) -> Columns:
-        """Return the more probable class, and the probability of the second one with its interval."""
-        labels = np.array(self.values)[(columns["mean"] > 0.5).astype(int)]
-        return {"prediction": labels, "probability": columns["mean"], "low": columns["low"], "high": columns["high"]}
+    def decode(self, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> Predictions:
+        """Return the more probable class too; the numbers are probabilities of the second one."""
+        return Predictions(mean, low, high, np.array(self.values)[(mean > 0.5).astype(int)])
 
 
 @dataclass(frozen=True)
-class NumberTarget(Scaled, Target, kind="number"):
+class NumberTarget(Scaled, Target):
     """A target that is a number; `scale` is its standard deviation around the line, in its own units."""
 
     comments: ClassVar = {"scale": "the standard deviation of the target around the line"}
@@ -168,18 +176,14 @@ class NumberTarget(Scaled, Target, kind="number"):
 
         return LinearRegression(1.0)
 
-    def decode(self, columns: Columns) -> Columns:
+    def decode(self, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> Predictions:
         """Return expected numbers and intervals of the numbers themselves."""
-        mean, low, high = (self.centre + self.scale * columns[name] for name in ("mean", "low", "high"))
-        return {"prediction": mean, "low": low, "high": high}
+        return Predictions(*(self.centre + self.scale * column for column in (mean, low, high)))
 
     def decode_scores(self, scores: dict[str, float]) -> dict[str, float]:
         """Return the error in the target's units, and the density per unit."""
-        changed = {
-            "rmse": scores["rmse"] * self.scale,
-            "log_likelihood": scores["log_likelihood"] - math.log(self.scale),
-        }
-        return {**scores, **changed}
+        density = scores["log_likelihood"] - math.log(self.scale)
+        return {**scores, "rmse": scores["rmse"] * self.scale, "log_likelihood": density}
 
     def in_units(self, weights: np.ndarray, intercept: float) -> tuple[np.ndarray, float]:
         """Return coefficients times the scale, around the centre."""

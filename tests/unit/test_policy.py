@@ -31,6 +31,19 @@ class Tempered(LogisticRegression):
 """
 
 
+OWN_COLUMN = """
+from dataclasses import dataclass
+from pathlib import Path
+from fedvi.tables import Number
+
+Path(__file__).with_name("imported").touch()
+
+@dataclass(frozen=True)
+class Bent(Number):
+    pass
+"""
+
+
 @dataclasses.dataclass(frozen=True)
 class Place:
     """A kit that names a model of its own, and the site's own folder with the file of that model."""
@@ -98,6 +111,28 @@ def test_an_allowed_model_works_at_a_real_site_and_comes_back_from_its_file(plac
     read = Fitted.load(tmp_path / "own.fedvi", kinds=[place.kind])
     assert type(read.model).__name__ == "Tempered"
     assert read.settings["spec"] == place.federation.spec.plain  # what all agreed on stands in the file
+
+
+def test_a_kit_whose_schema_names_a_foreign_column_imports_nothing(place: Place) -> None:
+    """Only what the site's policy names is built; the kit's own folder is not even searched for it."""
+    module = place.kind.replace("own_", "column_").split(":")[0]
+    description().save(place.kit / FOLDER)
+    schema = place.kit / FOLDER / "schema.toml"
+    schema.write_text(schema.read_text().replace('"number"', f'"{module}:Bent"', 1))
+    (schema.parent / f"{module}.py").write_text(OWN_COLUMN)
+    (place.own / f"{module}.py").write_text(OWN_COLUMN)
+    sys.path.append(str(place.own))  # it could be imported
+    for content in ("", f'kinds = ["{place.kind}"]'):
+        (place.own / "policy.toml").write_text(content)
+        with pytest.raises(InputError, match=r"Refused columns\[1\] \(a\)\.kind = .*policy file"):
+            _ = place.settings().description
+    assert not place.imported()
+    (place.own / "policy.toml").write_text(f'kinds = ["{module}:Bent"]')
+    found = place.settings().description
+    assert place.imported()
+    assert not (schema.parent / "imported").exists()
+    assert type(found.schema.columns[0]).__name__ == "Bent"
+    assert found.digest != description().digest
 
 
 def test_a_policy_that_came_with_the_kit_is_refused(place: Place) -> None:

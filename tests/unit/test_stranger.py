@@ -24,6 +24,7 @@ from fedvi.federation.settings import FOLDER, SiteSettings
 from fedvi.federation.site import Site
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.tables import Number, NumberTarget
+from own_columns import Log, Steps
 from student_t import StudentT
 
 KIND = "student_t:StudentT"
@@ -123,6 +124,33 @@ def test_fit_predict_inspect_and_the_posterior_file(fitted: Fitted, tmp_path: Pa
     assert shown.output.splitlines()[0] == '"prediction","low","high"'
     told = CliRunner().invoke(app, ["inspect", str(path), "--kind", KIND, "--json"])
     assert json.loads(told.output)["model"]["kind"] == KIND
+
+
+def test_an_own_column_and_target_from_a_schema_file_to_predictions(tmp_path: Path) -> None:
+    """A file names them; commands build them, and read them back only if the reader allows it."""
+    rng = np.random.default_rng(0)
+    age = rng.uniform(20, 90, 400)
+    days = np.exp(0.5 + (age > 40) + (age > 60) + rng.normal(0, 0.3, 400))
+    rows = "".join(f"{a:.1f},{d:.3f},{'ab'[n % 2]}\n" for n, (a, d) in enumerate(zip(age, days, strict=True)))
+    (tmp_path / "rows.csv").write_text("age,days,site\n" + rows)
+    (tmp_path / "new.csv").write_text("age\n30\n50\n70\n")
+    columns = (Steps("age", 40, 60, 50, 20),)
+    Schema(columns, Log("days", 1e-3, 1e3, 1, 1)).save(tmp_path / "schema.toml")
+    paths = [str(tmp_path / name) for name in ("schema.toml", "rows.csv", "m.fedvi", "new.csv")]
+    fitting = ["fit", *paths[:2], "--site-column", "site", "--not-private", "--updates", "60", "--out", paths[2]]
+    kinds = ["--kind", "own_columns:Steps", "--kind", "own_columns:Log"]
+    assert CliRunner().invoke(app, fitting, catch_exceptions=False).exit_code == 0
+    shown = CliRunner().invoke(app, ["predict", *paths[2:], *kinds], catch_exceptions=False)
+    lines = [[float(cell) for cell in line.split(",")] for line in shown.output.splitlines()[1:]]
+    for (predicted, low, high), truth in zip(lines, np.exp([0.5, 1.5, 2.5]), strict=True):
+        assert predicted == pytest.approx(truth, rel=0.1)
+        assert low < truth < high
+    told = CliRunner().invoke(app, ["inspect", paths[2], "--json", *kinds], catch_exceptions=False)
+    features = {each["feature"] for each in json.loads(told.output)["coefficients"]}
+    assert features == {"(intercept)", "age above 40", "age above 60"}
+    for allowed in ([], ["own_columns:Steps"]):
+        with pytest.raises(InputError, match=r"Refused target \(days\)\.kind = 'own_columns:Log'"):
+            Fitted.load(paths[2], allowed)
 
 
 def test_a_real_federation(tmp_path: Path) -> None:

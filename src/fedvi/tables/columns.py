@@ -151,10 +151,7 @@ class Scaled:
         within = np.clip(values, self.low, self.high)
         changed = int(np.count_nonzero(within != values))  # NaN is not equal to itself
         counts.add(self.name, clipped=changed - gaps, missing=gaps)
-        within -= self.centre
-        within /= self.scale
-        within[missing] = 0
-        return within, missing
+        return np.where(missing, 0.0, (within - self.centre) / self.scale), missing
 
 
 @dataclass(frozen=True)
@@ -196,12 +193,10 @@ class Listed:
         others: codes of values that the schema does not list.
         """
         known = others | {plain(value): code for code, value in enumerate(self.values)}
-        known |= {value: code for code, value in enumerate(self.values)}  # exact spellings win
         text = chunk.texts[self.name]
         table = np.full(len(text.values) + 1, _MISSING, np.int64)  # code -1 is the last
         for code, value in enumerate(text.values):
-            spelling = value if value in known else plain(value)
-            table[code] = known.get(spelling, _MISSING if value in MISSING else _UNKNOWN)
+            table[code] = known.get(plain(value), _MISSING if value in MISSING else _UNKNOWN)
         codes = table.take(text.codes, mode="wrap")
         missing, unknown = codes == _MISSING, codes == _UNKNOWN
         codes[codes < 0] = len(self.values)

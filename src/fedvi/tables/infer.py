@@ -31,7 +31,6 @@ from fedvi.tables.read import (
     MISSING,
     NUMBER,
     TEXT,
-    Chunk,
     Kind,
     Source,
     TableSource,
@@ -175,8 +174,12 @@ def _look(reader: TableSource, names: list[str]) -> dict[str, Summary]:
             for name, summary in found.items():
                 if kinds[name] == TEXT:
                     summary.add_text(chunk.texts[name])
-                else:
-                    summary.add_numbers(_finite(chunk, name))
+                    continue
+                values = chunk.numbers[name]
+                if np.isinf(values).any():
+                    row = int(np.argmax(np.isinf(values)))
+                    raise InputError(f"Expected a finite number in {chunk.place(row, name)}, got {values[row]}.")
+                summary.add_numbers(values)
         return found
 
     return as_text_where_needed(kinds, look)
@@ -191,27 +194,14 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _finite(chunk: Chunk, name: str) -> np.ndarray:
-    values = chunk.numbers[name]
-    infinite = np.isinf(values)
-    if infinite.any():
-        row = int(np.argmax(infinite))
-        raise InputError(f"Expected a finite number in {chunk.place(row, name)}, got {values[row]}.")
-    return values
-
-
 def _column(found: Summary, max_categories: int, notes: list[str]) -> Column | str:
     """Return the column, or why it is left out."""
     if found.measured == 0:
         return "it holds no value"
-    if not found.is_number:
-        return _category(found, max_categories, notes)
-    if found.low == found.high:
+    if found.is_number and found.low == found.high:
         return f"it is {found.low:g} in all rows"
-    return Number(found.name, *_bounds_and_scale(found), missing="indicator" if found.missing else "centre")
-
-
-def _category(found: Summary, max_categories: int, notes: list[str]) -> Category | str:
+    if found.is_number:
+        return Number(found.name, *_bounds_and_scale(found), missing="indicator" if found.missing else "centre")
     distinct = len(found.counts)
     if found.overflown or (distinct > IDENTIFIER_VALUES and distinct > found.measured / 2):
         least = "more than " if found.overflown else ""
@@ -301,15 +291,9 @@ def _with_residual_scale(schema: Schema, target: NumberTarget, reader: TableSour
         used = used[np.isfinite(chunk.y[used])]
         taken.append((chunk.x[used], chunk.y[used]))
         start += len(chunk.x)
-    dim = schema.dim
-    gram, right, square, rows = np.zeros((dim, dim)), np.zeros(dim), 0.0, 0
-    for x, y in ((x.astype(float), y.astype(float)) for x, y in taken):
-        gram += x.T @ x
-        right += x.T @ y
-        square += float(y @ y)
-        rows += len(y)
-    weights = np.linalg.solve(gram + RIDGE * rows * np.eye(dim), right)
-    left = float(square - 2 * weights @ right + weights @ gram @ weights) / rows
-    scale = max(math.sqrt(max(left, 0.0)), 1e-3) * target.scale  # rows on a line say nothing about noise
+    x, y = (np.concatenate(parts).astype(float) for parts in zip(*taken, strict=True))
+    weights = np.linalg.solve(x.T @ x + RIDGE * len(y) * np.eye(schema.dim), x.T @ y)
+    left = float(np.mean(np.square(y - x @ weights)))
+    scale = max(math.sqrt(left), 1e-3) * target.scale  # rows on a line say nothing about noise
     scale = max(scale, 1e-5 * (target.high - target.low))
     return replace(target, scale=round(scale, 2 - math.floor(math.log10(scale))))

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 from fedvi.errors import FedviError, FileFailed, InputError, LedgerDamaged, LedgerError, LedgerInUse
 from fedvi.files import Closing, put_in_place, unfinished_name
 
-Row = sqlite3.Row
+Row = tuple[Any, ...]
 
 
 class Database(Closing):
@@ -54,7 +54,6 @@ class Database(Closing):
             uri=address.startswith("file:"),
         )
         try:
-            connection.row_factory = sqlite3.Row
             for pragma in pragmas:
                 connection.execute(f"PRAGMA {pragma}")
         except BaseException:
@@ -99,28 +98,23 @@ class Database(Closing):
         return cls(path)
 
     @classmethod
-    def open_format(cls, path: Path, number: int, whose: str) -> Self:
-        """Open an existing file whose `user_version` is this number."""
-        database = cls.open(path)
-        try:
-            found = database.execute("PRAGMA user_version")[0][0]
-            if found != number:
-                raise cls.damaged(
-                    f"Expected {path} to be the file of {whose} in format {number}, got format {found}: another kind "
-                    "of file, or one of another version of fedvi. Use that version."
-                )
-        except BaseException:
-            database.close()
-            raise
-        return database
-
-    @classmethod
     def require(cls, path: Path) -> None:
         """Raise unless there is a file that holds something."""
         if not path.is_file():
             raise cls.missing(f"Expected a file at {path}, got none.")
         if path.stat().st_size == 0:
             raise cls.damaged(f"{path} is damaged: it is empty. Restore the newest copy.")
+
+    def of_format(self, what: str, *known: int) -> Self:
+        """Return the file if its `user_version` is a known number; otherwise close it and raise."""
+        (found,) = self.only("PRAGMA user_version")
+        if found not in known:
+            self.close()
+            raise self.missing(
+                f"Expected {self.path} to be {what} in format {known[-1]}, got format {found}: another kind of file, "
+                "or one of another version of fedvi. Use that version."
+            )
+        return self
 
     @classmethod
     @contextlib.contextmanager
@@ -156,10 +150,15 @@ class Database(Closing):
         with self._lock, self.explained(self.path):
             return self._connection.execute(statement, values).fetchall()
 
-    def one(self, statement: str, values: Sequence[Any] = ()) -> Row | None:
-        """Return the first row of a statement, or None."""
-        rows = self.execute(statement, values)
-        return rows[0] if rows else None
+    def only(self, statement: str, values: Sequence[Any] = ()) -> Row:
+        """Return the row that there must be."""
+        for row in self.execute(statement, values):
+            return row
+        raise self.damaged(f"{self.path} is damaged: it lacks a row. Restore its newest copy.")
+
+    def insert(self, table: str, values: Sequence[Any]) -> None:
+        """Add a row to a table."""
+        self.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
 
     def close(self) -> None:
         """Close the file."""

@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedvi import Schema, fit
+from fedvi import Fitted, Schema, fit
+from fedvi.federation import wire
+from fedvi.fitting.from_federation import fitted_of
 from fedvi.tables import BinaryTarget, Number, NumberTarget
+from small_federation import answer, description, factor, message, open_coordinator, poll
 
 COMMANDS = """
 import sys
@@ -36,6 +39,18 @@ try:
     server.receive("b", Release(Gaussian(np.zeros(2, np.float32), np.full(2, -9, np.float32)), np.int32(2)))
 except ImproperRelease:
     print(server.posterior.mean.tolist(), "jax" in sys.modules)
+"""
+COORDINATOR = """
+import sys
+from pathlib import Path
+from fedvi.cli import app
+from fedvi.federation.coordinator import Coordinator
+
+with Coordinator.open(Path("cold/coordinator.db")) as coordinator:
+    for number, name in enumerate("north north south north north".split()):
+        Path(f"{number}.answer").write_bytes(coordinator.handle(name, Path(f"{number}.request").read_bytes()))
+app(["federation", "export", "cold", "--out", "m.fedvi"], standalone_mode=False)
+assert "jax" not in sys.modules
 """
 
 
@@ -67,3 +82,27 @@ def test_predict_and_inspect_load_no_jax_and_agree_with_it(tmp_path: Path, binar
 def test_a_server_needs_no_jax(tmp_path: Path) -> None:
     q = (1 + 1 + 1, 3.0 + 2.0)
     assert run(SERVER, tmp_path) == f"{[float(np.float32(q[1] / q[0]))] * 2} False\n"
+
+
+def test_a_coordinator_and_its_export_need_no_jax_and_agree_with_it(tmp_path: Path) -> None:
+    chosen, wrong = description(), {name: np.float32(np.inf) * part for name, part in factor(3).items()}
+    final = message(chosen, 2, {"0": np.float64(140.0)}, wire.WIDTH, state=wire.FINISHED)
+    updates = [message(chosen, 1, factor(1)), message(chosen, 1, factor(2))]
+    requests = [poll(chosen, 0), *updates, message(chosen, 2, wrong), final]
+    for number, request in enumerate(requests):
+        (tmp_path / f"{number}.request").write_bytes(request)
+    for name in ("cold", "warm"):
+        (tmp_path / name).mkdir()
+        open_coordinator(tmp_path / name, chosen).close()
+    run(COORDINATOR, tmp_path)
+    with open_coordinator(tmp_path / "warm", chosen) as warm:
+        for number, (name, request) in enumerate(
+            zip(["north", "north", "south", "north", "north"], requests, strict=True)
+        ):
+            cold, expected = answer((tmp_path / f"{number}.answer").read_bytes()), answer(warm.handle(name, request))
+            assert (cold.kind, cold.code, cold.version) == (expected.kind, expected.code, expected.version)
+            for part in expected.arrays:
+                np.testing.assert_allclose(cold.arrays[part], expected.arrays[part], rtol=1e-6)
+        exported = fitted_of(warm)
+    assert answer((tmp_path / "3.answer").read_bytes()).kind == wire.REFUSED
+    np.testing.assert_allclose(Fitted.load(tmp_path / "m.fedvi").posterior.mean, exported.posterior.mean, rtol=1e-5)

@@ -24,10 +24,9 @@ from fedvi.cli.main import main
 from fedvi.console import progress
 from fedvi.errors import LedgerRolledBack
 from fedvi.federation.coordinator import Coordinator
-from fedvi.federation.coordinator_file import CoordinatorFile
+from fedvi.federation.coordinator_file import CoordinatorFile, SiteRecord
 from fedvi.federation.demo.local import free_port
 from fedvi.federation.description import Description
-from fedvi.federation.records import SiteRecord
 from fedvi.federation.settings import SiteSettings
 from fedvi.federation.status import ago, status_of
 from fedvi.federation.transports.flare.processes import MARK

@@ -42,7 +42,8 @@ def coordinator(tmp_path: Path) -> Any:
 def ratio_of(coordinator: Coordinator) -> float:
     """Return by how much an export corrects the factors."""
     corrected: Any = fitted_of(coordinator).factors
-    return float(np.median(np.asarray(corrected.precision) / np.asarray(coordinator.factors().precision)))
+    stored: Any = coordinator.factors()
+    return float(np.median(np.asarray(corrected.precision) / np.asarray(stored.precision)))
 
 
 def test_the_correction_is_the_average_over_all_rows_of_honest_sites(coordinator: Coordinator) -> None:

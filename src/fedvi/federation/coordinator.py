@@ -15,23 +15,23 @@ import dataclasses
 import hashlib
 import math
 import time
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
+import msgspec
 import numpy as np
 
-from fedvi.compiling import jax, jnp
+from fedvi.arrays import default_namespace
 from fedvi.errors import AbsurdRelease, FedviError, MalformedRelease, OtherFederation, OutOfSequence, ReleaseRefused
-from fedvi.families.base import extent
+from fedvi.families.base import Factor, extent
 from fedvi.federation import wire
-from fedvi.federation.coordinator_file import CoordinatorFile
-from fedvi.federation.records import Applied, Product, Refusal, SiteRecord
+from fedvi.federation.coordinator_file import Applied, CoordinatorFile, Product, Refusal, SiteRecord
 from fedvi.federation.widths import Said
 from fedvi.federation.wire import POSTERIOR, REFUSED, Answer, Request
 from fedvi.inference.private_client import LARGEST_PREDICTOR
 from fedvi.inference.server import Server, ServerState
 from fedvi.inference.update import Release
-from fedvi.pytree import repeat, take
+from fedvi.pytree import repeat, take, tree_map
 
 REFUSALS = 1000
 """How many refusals are kept; of all, their number is."""
@@ -50,7 +50,7 @@ class Coordinator(CoordinatorFile):
         try:
             try:
                 request = wire.decode(data, Request, self._largest)
-                with self._database.transaction():
+                with self._database.transaction(), np.errstate(all="ignore"):  # what is not finite is refused
                     answer = self._received(name, request, hashlib.sha256(data).hexdigest())
             except ReleaseRefused as error:
                 answer = self._refused(name, error)
@@ -67,29 +67,36 @@ class Coordinator(CoordinatorFile):
                 f"Site {name!r} was set up for another federation ({request.federation[:12]!r}, here "
                 f"{self.description.digest[:12]!r}). Give it the kit of this one."
             )
+        known = site
         if request.kind == wire.POLL:
             _check_poll(request, site)
         elif request.sequence == site.sequence and digest == site.digest:
-            self.repeat(name)
+            known = replace(site, repeated=site.repeated + 1)
         elif request.sequence != site.sequence + 1:
             raise OutOfSequence(f"Expected release {site.sequence + 1} of {name!r}, got {request.sequence}.")
         elif site.width is not None:
             raise OutOfSequence(f"Expected nothing more of {name!r} after its final release, got {request.sequence}.")
         elif request.kind == wire.FACTOR:
-            self._update(site, request, digest, time_now)
+            known = self._updated(site, request, digest, time_now)
         else:
-            self.finish(name, request.sequence, digest, self._final_number(request, name))
+            width = self._final_number(request, name)
+            known = replace(site, sequence=request.sequence, digest=digest, width=width)
         recent = site.last_seen is not None and 0 <= time_now - site.last_seen < SEEN
         if request.kind != wire.POLL or request.state != site.state or not recent:
-            self.hear(name, request.state, request.declared, time_now)
+            self._save(replace(known, state=request.state, declared=request.declared, last_seen=time_now))
         self._stop_if_due(time_now)
         now = self._product()
         arrays = wire.arrays_of(self._posterior(now))
-        sequence = self.site(name).sequence
-        return Answer(self.description.digest, POSTERIOR, now.version, sequence, now.stop, arrays=arrays)
+        return Answer(self.description.digest, POSTERIOR, now.version, known.sequence, now.stop, arrays=arrays)
 
-    def _update(self, site: SiteRecord, request: Request, digest: str, time_now: float) -> None:
-        """Apply a factor: `q <- q * t_new / t_stored`."""
+    def _save(self, site: SiteRecord) -> None:
+        values = {field.name: getattr(site, field.name) for field in dataclasses.fields(site)}
+        values["declared"] = msgspec.json.encode(site.declared).decode()
+        changes = ", ".join(f"{column} = ?" for column in values)
+        self._database.execute(f"UPDATE sites SET {changes} WHERE name = ?", (*values.values(), site.name))
+
+    def _updated(self, site: SiteRecord, request: Request, digest: str, time_now: float) -> SiteRecord:
+        """Apply a factor: `q <- q * t_new / t_stored`. Return what is known of the site then."""
         name, now = site.name, self._product()
         if site.updates >= self.description.updates:
             raise OutOfSequence(
@@ -104,9 +111,10 @@ class Coordinator(CoordinatorFile):
                 f"posterior, of which there are {now.version}."
             )
         before = self._server(site, now)
-        release = Release(factor, jnp.int32(request.sequence), schema=request.schema)
-        after = before.receive(name, release).state
-        change, found = map(float, _measured(before.state, after))
+        release = Release(factor, default_namespace().int32(request.sequence), schema=request.schema)
+        after = tree_map(np.asarray, before.receive(name, release).state)
+        q = after.posterior
+        change, found = float(q.kl(before.posterior)), float(extent(q))
         if not math.isfinite(change):
             raise AbsurdRelease(
                 f"Release {request.sequence} of {name!r} would change the posterior beyond all measure."
@@ -117,32 +125,48 @@ class Coordinator(CoordinatorFile):
                 f"Release {request.sequence} of {name!r} would take the posterior's means or standard deviations to "
                 f"{found:.3g}; no site takes one beyond {most:g}."
             )
+        calm = change < self.description.stop.change
+        if not calm:
+            self._database.execute("UPDATE sites SET calm = 0 WHERE calm > 0")
+        self._database.execute(
+            "UPDATE federation SET version = ?, product = ?, lost = ?, started = ifnull(started, ?)",
+            (now.version + 1, wire.pack(after.product), wire.pack(after.lost), time_now),
+        )
         update = Applied(now.version + 1, name, request.sequence, request.based_on, change, time_now, digest)
-        self.apply(
-            update, take(after.factors, 0), after.product, after.lost, calm=change < self.description.stop.change
+        self._database.insert("applied", dataclasses.astuple(update))
+        stored = wire.pack(take(after.factors, 0))
+        self._database.execute("UPDATE sites SET factor = ? WHERE name = ?", (stored, name))
+        return replace(
+            site,
+            sequence=request.sequence,
+            digest=digest,
+            updates=site.updates + 1,
+            calm=site.calm + 1 if calm else 0,
+            staleness=now.version - request.based_on,
         )
 
-    def _check_size(self, name: str, sequence: int, factor: Any) -> None:
+    def _check_size(self, name: str, sequence: int, factor: Factor) -> None:
         largest = self.description.largest
-        for field in dataclasses.fields(factor):
-            numbers = np.asarray(getattr(factor, field.name))
-            limit = largest**2 if field.name == "noise" else largest
+        for field, values in vars(factor).items():
+            numbers = np.asarray(values)
+            limit = largest**2 if field == "noise" else largest
             most = float(np.max(np.abs(numbers))) if np.isfinite(numbers).all() else 0.0  # others are found later
             if most > limit:
                 raise AbsurdRelease(
-                    f"Release {sequence} of {name!r} has a {field.name.replace('_', ' ')} of {most:.3g}; rows as they "
+                    f"Release {sequence} of {name!r} has a {field.replace('_', ' ')} of {most:.3g}; rows as they "
                     f"were declared cannot say more than {limit:.3g}."
                 )
 
     def _server(self, site: SiteRecord, now: Product) -> Server:
         """Return the server as it looks to one site: its own factor, and the product of all."""
+        xp = default_namespace()
         state = ServerState(
-            prior=self._spec.prior,
+            prior=self.description.spec.prior,
             factors=repeat(self._factor(site.name), 1),
-            sequence=jnp.full(1, site.sequence, jnp.int32),
+            sequence=xp.full(1, site.sequence, xp.int32),
             product=now.product,
             lost=now.lost,
-            version=jnp.int32(now.version),
+            version=xp.int32(now.version),
         )
         return Server((site.name,), state, self.description.schema.digest)
 
@@ -157,7 +181,10 @@ class Coordinator(CoordinatorFile):
         """Write down a refusal, and return it as an answer."""
         refusal = Refusal(self.clock(), name, error.code, _printable(error))
         with self._database.transaction():
-            self.refuse(refusal, REFUSALS)
+            self._database.insert("refusals", (None, *dataclasses.astuple(refusal)))
+            old = "number <= (SELECT max(number) FROM refusals) - ?"
+            self._database.execute(f"DELETE FROM refusals WHERE {old}", (REFUSALS,))
+            self._database.execute("UPDATE sites SET refused = refused + 1 WHERE name = ?", (name,))
             applied = self.site(name).sequence if name in self.names else 0
             version, stop = self.version, self.stop
         return Answer(self.description.digest, REFUSED, version, applied, stop, code=error.code, reason=refusal.reason)
@@ -192,10 +219,3 @@ def _check_poll(request: Request, site: SiteRecord) -> None:
 
 def _printable(error: Exception) -> str:
     return "".join(filter(str.isprintable, str(error)))[:2000]
-
-
-@jax.jit
-def _measured(before: ServerState, after: ServerState) -> tuple[Any, Any]:
-    """Return `KL(new q || old q)` in nats, and the extent of the new q."""
-    q = after.posterior
-    return q.kl(before.posterior), extent(q)

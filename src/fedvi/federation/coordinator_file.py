@@ -3,6 +3,10 @@
     q = prior * t_1 * ... * t_M        always, whatever was killed when: a release changes factor and product in one
                                        transaction, and `verify` adds the factors up again
 
+    federation   one row: the description, the product of all factors and what its rounding lost, when it began, stop
+    sites        one row each: factor, number of its last release, what it says about itself
+    applied      every update; refusals: the newest
+
 Several processes may have the file open, one per site's job: nothing that matters is kept in memory.
 """
 
@@ -17,30 +21,114 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from fedvi.compiling import jax, jnp
 from fedvi.config import search
 from fedvi.errors import InputError, UnknownClient
+from fedvi.families.base import Factor, GaussianFamily
 from fedvi.federation.description import Description, check_name
-from fedvi.federation.records import (
-    APPLIED,
-    FORMAT,
-    SCHEMA,
-    STORED,
-    Applied,
-    Product,
-    Refusal,
-    SiteRecord,
-    Snapshot,
-    site_record,
-)
 from fedvi.federation.wire import FINISHED, LEFT, Declared, pack, unpack
 from fedvi.files import Closing
-from fedvi.inference.spec import Spec
+from fedvi.pytree import leaves, stack
 from fedvi.sqlite import Database, Row
 
 FILE = "coordinator.db"
 ABSENT = "absent"
 """State of a site that was never heard of."""
+
+FORMAT = 2
+SCHEMA = f"""
+PRAGMA user_version = {FORMAT};
+CREATE TABLE federation (
+    description TEXT NOT NULL, version INTEGER NOT NULL, product BLOB NOT NULL, lost BLOB NOT NULL,
+    started REAL, stop TEXT NOT NULL
+) STRICT;
+CREATE TABLE sites (
+    name TEXT PRIMARY KEY, state TEXT NOT NULL, calm INTEGER NOT NULL, sequence INTEGER NOT NULL, factor BLOB NOT NULL,
+    digest TEXT NOT NULL, width REAL, updates INTEGER NOT NULL, staleness INTEGER, declared TEXT, last_seen REAL,
+    repeated INTEGER NOT NULL, refused INTEGER NOT NULL
+) STRICT;
+CREATE TABLE applied (
+    version INTEGER PRIMARY KEY, site TEXT NOT NULL, sequence INTEGER NOT NULL, based_on INTEGER NOT NULL,
+    change REAL NOT NULL, time REAL NOT NULL, digest TEXT NOT NULL, UNIQUE (site, sequence)
+) STRICT;
+CREATE TABLE refusals (
+    number INTEGER PRIMARY KEY, time REAL NOT NULL, site TEXT NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL
+) STRICT
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteRecord:
+    """What is known of a site.
+
+    state: as it said last. calm: updates in a row that changed q little. sequence, digest: of its last release.
+    width: the number of its final release; None before. staleness: updates of others that its last one had not seen.
+    repeated, refused: how many messages. declared: None before the site was heard of.
+    """
+
+    name: str
+    state: str = ABSENT
+    calm: int = 0
+    sequence: int = 0
+    digest: str = ""
+    width: float | None = None
+    updates: int = 0
+    staleness: int | None = None
+    last_seen: float | None = None
+    repeated: int = 0
+    refused: int = 0
+    declared: Declared | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Applied:
+    """An update that was applied. based_on: version of q that it was made from. change: KL(new q || old q), nats."""
+
+    version: int
+    site: str
+    sequence: int
+    based_on: int
+    change: float
+    time: float
+    digest: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """A message that was refused."""
+
+    time: float
+    site: str
+    code: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """The product of all factors, what its rounding lost, and how many updates it has seen."""
+
+    product: Factor
+    lost: Factor
+    version: int
+    stop: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A federation at one instant.
+
+    factors: of the sites, stacked in the same order.
+    posterior, version, stop: q, how many releases it has seen, and why the federation has ended.
+    """
+
+    sites: tuple[SiteRecord, ...]
+    factors: Factor
+    posterior: GaussianFamily
+    version: int
+    stop: str
+
+
+def _columns(kind: type[Any]) -> str:
+    return ", ".join(field.name for field in dataclasses.fields(kind))
 
 
 class CoordinatorFile(Closing):
@@ -56,10 +144,9 @@ class CoordinatorFile(Closing):
         unit = pack(spec.algorithm.first_factor(spec.prior))
 
         def fill(database: Database) -> None:
-            values = (description.to_text(), 0, unit, unit, None, "")
-            database.execute("INSERT INTO federation VALUES (?, ?, ?, ?, ?, ?)", values)
+            database.insert("federation", (description.to_text(), 0, unit, unit, None, ""))
             for site in description.sites:
-                _insert_site(database, site, unit)
+                _add_site(database, site, unit)
 
         return cls(Database.create(path, SCHEMA, fill))
 
@@ -68,7 +155,7 @@ class CoordinatorFile(Closing):
         """Open an existing file. A model of one's own may be in its folder or in the current directory."""
         for folder in (path.parent, Path()):
             search(folder)
-        file = cls(Database.open_format(path, FORMAT, "a coordinator"))
+        file = cls(Database.open(path).of_format("the file of a coordinator", FORMAT))
         try:
             _ = file.description
         except (InputError, ValueError, KeyError, TypeError) as error:
@@ -79,7 +166,7 @@ class CoordinatorFile(Closing):
     @cached_property
     def description(self) -> Description:
         """What the federation agreed on. Its list of sites is that of the day it began; `names` has all."""
-        return Description.from_text(self._only("SELECT description FROM federation")[0])
+        return Description.from_text(self._database.only("SELECT description FROM federation")[0])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,20 +181,20 @@ class CoordinatorFile(Closing):
     @property
     def stop(self) -> str:
         """Why the federation has ended; empty while it goes on."""
-        return str(self._only("SELECT stop FROM federation")[0])
+        return str(self._database.only("SELECT stop FROM federation")[0])
 
     @property
     def started(self) -> float | None:
         """When the first release was applied, in seconds since the epoch; None before."""
-        return self._only("SELECT started FROM federation")[0]
+        return self._database.only("SELECT started FROM federation")[0]
 
     @property
     def version(self) -> int:
         """How many releases q has seen."""
-        return int(self._only("SELECT version FROM federation")[0])
+        return int(self._database.only("SELECT version FROM federation")[0])
 
     @property
-    def posterior(self) -> Any:
+    def posterior(self) -> GaussianFamily:
         """The current q."""
         return self._posterior(self._product())
 
@@ -117,16 +204,17 @@ class CoordinatorFile(Closing):
         with self._database.transaction():
             if name in self.names:
                 raise InputError(f"Expected a new site, got {name!r}, which takes part already.")
-            _insert_site(self._database, name, pack(self._unit))
+            _add_site(self._database, name, pack(self._unit))
 
     def end(self, reason: str) -> None:
         """End the federation: sites are told so, and make their final release."""
         self._database.execute("UPDATE federation SET stop = ? WHERE stop = ''", (reason,))
 
-    def factors(self) -> Any:
+    def factors(self) -> Factor:
         """Return the factors of all sites, stacked in the order of `names`."""
         stored = self._database.execute("SELECT factor FROM sites ORDER BY rowid")
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(unpack(self._unit, row[0]) for row in stored))
+        stacked: Factor = stack([unpack(self._unit, factor) for (factor,) in stored])
+        return stacked
 
     def snapshot(self) -> Snapshot:
         """Return all that belongs together, read in one transaction: sites may release while somebody reads."""
@@ -136,30 +224,24 @@ class CoordinatorFile(Closing):
 
     def sites(self) -> tuple[SiteRecord, ...]:
         """Return what is known of every site."""
-        rows = self._database.execute(f"SELECT {', '.join(STORED)}, declared FROM sites ORDER BY rowid")
-        return tuple(map(site_record, rows))
+        return tuple(map(_record, self._database.execute(f"SELECT {_columns(SiteRecord)} FROM sites ORDER BY rowid")))
 
     def site(self, name: str) -> SiteRecord:
         """Return what is known of one site, or raise `UnknownClient`."""
-        row = self._database.one(f"SELECT {', '.join(STORED)}, declared FROM sites WHERE name = ?", (name,))
-        if row is None:
+        rows = self._database.execute(f"SELECT {_columns(SiteRecord)} FROM sites WHERE name = ?", (name,))
+        if not rows:
             raise UnknownClient(f"Unknown site {name!r}; known are {', '.join(self.names)}.")
-        return site_record(row)
+        return _record(rows[0])
 
     def states(self) -> list[tuple[str, int]]:
         """Return of every site its state, and how many of its updates in a row changed q little."""
         return [(state, calm) for state, calm in self._database.execute("SELECT state, calm FROM sites")]
 
-    def applied(self) -> list[Applied]:
-        """Return all updates in their order."""
-        rows = self._database.execute(f"SELECT {', '.join(APPLIED)} FROM applied ORDER BY version")
-        return [Applied(*row) for row in rows]
-
-    def updates(self, most: int = 2000) -> list[Applied]:
-        """Return the updates applied, thinned to about so many; the last is there."""
-        every = max(math.ceil(self.version / most), 1)
+    def applied(self, most: int | None = None) -> list[Applied]:
+        """Return the updates in their order; thinned to about so many, the last among them, if a number is given."""
+        every = 1 if most is None else max(math.ceil(self.version / most), 1)
         rows = self._database.execute(
-            f"SELECT {', '.join(APPLIED)} FROM applied "
+            f"SELECT {_columns(Applied)} FROM applied "
             "WHERE version % ? = (SELECT max(version) FROM applied) % ? ORDER BY version",
             (every, every),
         )
@@ -167,47 +249,8 @@ class CoordinatorFile(Closing):
 
     def refusals(self, last: int = 50) -> list[Refusal]:
         """Return the newest refusals, the newest first."""
-        rows = self._database.execute(
-            "SELECT time, site, code, reason FROM refusals ORDER BY number DESC LIMIT ?", (last,)
-        )
+        rows = self._database.execute(f"SELECT {_columns(Refusal)} FROM refusals ORDER BY number DESC LIMIT ?", (last,))
         return [Refusal(*row) for row in rows]
-
-    def apply(self, update: Applied, factor: Any, product: Any, lost: Any, *, calm: bool) -> None:
-        """Store an update with all that it changes. Within a transaction. calm: whether it changed q little."""
-        if not calm:
-            self._database.execute("UPDATE sites SET calm = 0 WHERE calm > 0")
-        self._database.execute(
-            "UPDATE federation SET version = ?, product = ?, lost = ?, started = ifnull(started, ?)",
-            (update.version, pack(product), pack(lost), update.time),
-        )
-        values = dataclasses.astuple(update)
-        self._database.execute(f"INSERT INTO applied VALUES ({', '.join('?' * len(values))})", values)
-        self._database.execute(
-            "UPDATE sites SET factor = ?, sequence = ?, digest = ?, updates = updates + 1, calm = calm + ?, "
-            "staleness = ? WHERE name = ?",
-            (pack(factor), update.sequence, update.digest, calm, update.version - 1 - update.based_on, update.site),
-        )
-
-    def finish(self, name: str, sequence: int, digest: str, width: float) -> None:
-        """Store a site's final release. Within a transaction."""
-        values = (sequence, digest, width, name)
-        self._database.execute("UPDATE sites SET sequence = ?, digest = ?, width = ? WHERE name = ?", values)
-
-    def repeat(self, name: str) -> None:
-        """Count a release that came again. Within a transaction."""
-        self._database.execute("UPDATE sites SET repeated = repeated + 1 WHERE name = ?", (name,))
-
-    def hear(self, name: str, state: str, declared: Declared, now: float) -> None:
-        """Store what a site says about itself. Within a transaction."""
-        values = (state, msgspec.json.encode(declared).decode(), now, name)
-        self._database.execute("UPDATE sites SET state = ?, declared = ?, last_seen = ? WHERE name = ?", values)
-
-    def refuse(self, refusal: Refusal, kept: int) -> None:
-        """Store a refusal, maybe of a site that nobody knows; only the last `kept` stay. Within a transaction."""
-        values = dataclasses.astuple(refusal)
-        self._database.execute("INSERT INTO refusals (time, site, code, reason) VALUES (?, ?, ?, ?)", values)
-        self._database.execute("DELETE FROM refusals WHERE number <= (SELECT max(number) FROM refusals) - ?", (kept,))
-        self._database.execute("UPDATE sites SET refused = refused + 1 WHERE name = ?", (refusal.site,))
 
     def verify(self) -> float:
         """Return how far the stored product is from that of the stored factors: the largest relative difference.
@@ -221,56 +264,39 @@ class CoordinatorFile(Closing):
                 if counted != list(range(1, site.updates + 1)):
                     raise InputError(f"{self._database.path}: updates of {site.name!r} are missing. Restore a copy.")
             now, factors = self._product(), self.factors()
-            stored = [now.product, now.lost]
-        total, scale = (jax.tree.map(lambda leaf, f=f: f(np.asarray(leaf, np.float64)), factors) for f in (_sum, _size))
-        product = jax.tree.map(lambda *parts: sum(np.asarray(part, np.float64) for part in parts), *stored)
-        leaves = zip(*map(jax.tree.leaves, (total, product, scale)), strict=True)
-        return float(np.max([np.max(np.abs(one - other) / size) for one, other, size in leaves]))
+        parts = zip(*map(leaves, (factors, now.product, now.lost)), strict=True)
+        return float(np.max([_difference(*(np.asarray(part, np.float64) for part in each)) for each in parts]))
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
 
     @cached_property
-    def _spec(self) -> Spec:
-        return self.description.spec
+    def _unit(self) -> Factor:
+        return self.description.spec.algorithm.first_factor(self.description.spec.prior)
 
-    @cached_property
-    def _unit(self) -> Any:
-        return self._spec.algorithm.first_factor(self._spec.prior)
-
-    def _posterior(self, now: Product) -> Any:
-        return _posterior(self._spec.prior, now.product, now.lost)
+    def _posterior(self, now: Product) -> GaussianFamily:
+        q: GaussianFamily = (now.product * now.lost).posterior(self.description.spec.prior)
+        return q
 
     def _product(self) -> Product:
-        product, lost, *rest = self._only("SELECT product, lost, version, started, stop FROM federation")
-        return Product(unpack(self._unit, product), unpack(self._unit, lost), *rest)
+        product, lost, version, stop = self._database.only("SELECT product, lost, version, stop FROM federation")
+        return Product(unpack(self._unit, product), unpack(self._unit, lost), version, stop)
 
-    def _factor(self, name: str) -> Any:
+    def _factor(self, name: str) -> Factor:
         """Return a site's factor."""
-        return unpack(self._unit, self._only("SELECT factor FROM sites WHERE name = ?", (name,))[0])
-
-    def _only(self, statement: str, values: tuple[str, ...] = ()) -> Row:
-        """Return the row that there must be."""
-        row = self._database.one(statement, values)
-        if row is None:
-            raise InputError(f"{self._database.path} is damaged: it lacks a row. Restore its newest copy.")
-        return row
+        return unpack(self._unit, self._database.only("SELECT factor FROM sites WHERE name = ?", (name,))[0])
 
 
-def _insert_site(database: Database, name: str, unit: bytes) -> None:
-    values = (name, ABSENT, 0, 0, unit, "", None, 0, None, None, None, 0, 0)
-    database.execute(f"INSERT INTO sites VALUES ({', '.join('?' * len(values))})", values)
+def _record(row: Row) -> SiteRecord:
+    record = SiteRecord(*row)
+    return dataclasses.replace(record, declared=row[-1] and msgspec.json.decode(row[-1], type=Declared))
 
 
-@jax.jit
-def _posterior(prior: Any, product: Any, lost: Any) -> Any:
-    return (product * lost).posterior(prior)
+def _add_site(database: Database, name: str, unit: bytes) -> None:
+    database.insert("sites", (name, ABSENT, 0, 0, unit, "", None, 0, None, None, None, 0, 0))
 
 
-def _sum(leaf: np.ndarray) -> np.ndarray:
-    return leaf.sum(axis=0)
-
-
-def _size(leaf: np.ndarray) -> np.ndarray:
-    return 1 + np.abs(leaf).sum(axis=0)
+def _difference(factors: np.ndarray, product: np.ndarray, lost: np.ndarray) -> float:
+    """Return the largest relative difference of the factors' sum and what is stored as it."""
+    return float(np.max(np.abs(factors.sum(axis=0) - (product + lost)) / (1 + np.abs(factors).sum(axis=0))))

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from fedvi.compiling import jnp
+from fedvi.compiling import jax, jnp
 from fedvi.errors import BudgetClosed, ImproperError, InputError, MalformedRelease, NotReached, SiteRefused
 from fedvi.federation import wire
 from fedvi.federation.description import Description
@@ -37,7 +37,7 @@ from fedvi.inference.local_problem import Public
 from fedvi.inference.private_client import PrivateClient, declared_rows
 from fedvi.inference.rows import CheckedTable
 from fedvi.inference.spec import WIDTH
-from fedvi.inference.update import init_client
+from fedvi.inference.update import ClientState, init_client
 from fedvi.models.base import width_rows
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import to_json
@@ -112,7 +112,7 @@ class Site(Closing):
             if saved.ledger != identity:
                 raise InputError(f"{path} goes with another ledger than {ledger}. Give both, or neither, of one site.")
             if saved.state is not None:
-                private.state = wire.unpack(private.state, saved.state)
+                private.state = _unpacked(private.state, saved.state)
             undo.pop_all()
         return cls(description, file, private, width)
 
@@ -257,7 +257,7 @@ class Site(Closing):
     def _refused(self, answer: wire.Answer, site: SiteState) -> None:
         """Drop a release that was refused, or stop."""
         if answer.code in wire.HARMLESS and site.before is not None and answer.applied == site.releases - 1:
-            state = wire.unpack(self._template, site.before)
+            state = _unpacked(self._template, site.before)
             dropped = replace(site, pending=None, before=None, state=site.before, releases=site.releases - 1)
             self._file.commit(replace(dropped, note=answer.reason))
             self._private.state, self._q = state, None
@@ -270,7 +270,7 @@ class Site(Closing):
 
     def _checked(self, arrays: wire.Arrays) -> Any:
         try:
-            q = wire.tree_of(self._prior, arrays)
+            q = jax.tree.map(jnp.asarray, wire.tree_of(self._prior, arrays))
             self._private.check(q)
         except (MalformedRelease, ImproperError, InputError) as error:
             raise SiteRefused(f"The coordinator sent something that is no posterior to work with: {error}") from None
@@ -293,6 +293,10 @@ class Site(Closing):
 def _purpose(description: Description) -> str:
     """Return what the ledger says that releases are for: which federation."""
     return f"federation {description.name} {description.digest[:16]}"
+
+
+def _unpacked(template: ClientState, data: bytes) -> ClientState:
+    return jax.tree.map(jnp.asarray, wire.unpack(template, data))
 
 
 def _smoothed(before: float | None, seconds: float) -> float:

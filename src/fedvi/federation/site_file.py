@@ -10,7 +10,6 @@ import dataclasses
 from pathlib import Path
 
 from fedvi.checks import one_of
-from fedvi.errors import InputError
 from fedvi.federation.wire import LEFT, PAUSED, WORKING
 from fedvi.files import Closing
 from fedvi.sqlite import Database
@@ -70,24 +69,17 @@ class SiteFile(Closing):
     def create(cls, path: Path, federation: str, ledger: str) -> SiteFile:
         """Make the file of a site that has released nothing yet."""
         values = dataclasses.astuple(SiteState(federation, ledger))
-
-        def fill(database: Database) -> None:
-            database.execute(f"INSERT INTO site VALUES ({', '.join('?' * len(values))})", values)
-
-        return cls(Database.create(path, SCHEMA, fill))
+        return cls(Database.create(path, SCHEMA, lambda made: made.insert("site", values)))
 
     @classmethod
     def open(cls, path: Path) -> SiteFile:
         """Open an existing file."""
-        return cls(Database.open_format(path, FORMAT, "a site"))
+        return cls(Database.open(path).of_format("the file of a site", FORMAT))
 
     def load(self) -> SiteState:
         """Return where the site is."""
-        row = self._database.one(f"SELECT {', '.join(COLUMNS)} FROM site")
-        if row is None:
-            raise InputError(f"{self._database.path} holds no site. Restore its newest copy.")
-        values = dict(zip(COLUMNS, row, strict=True))
-        return SiteState(**(values | {"width": bool(values["width"])}))
+        state = SiteState(*self._database.only(f"SELECT {', '.join(COLUMNS)} FROM site"))
+        return dataclasses.replace(state, width=bool(state.width))
 
     def commit(self, state: SiteState, paid_by: int | None = None) -> None:
         """Write where the site is, but for what people want. paid_by: the ledger's entry for a new release."""

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvi.config import kind_of
-from fedvi.federation.coordinator_file import ABSENT, CoordinatorFile
-from fedvi.federation.records import Refusal, SiteRecord
+from fedvi.federation.coordinator_file import ABSENT, CoordinatorFile, Refusal, SiteRecord
 from fedvi.federation.wire import SPENT, WORKING
 from fedvi.inference.rows import evaluate
 from fedvi.tables.encode import encode
@@ -51,7 +50,7 @@ def status_of(store: CoordinatorFile, scores: Scores | None = None) -> dict[str,
     """Return everything that people may want to see."""
     description, now, sites, refusals = store.description, time.time(), store.sites(), store.refusals()
     place = {name: number for number, name in enumerate(store.names)}
-    updates = store.updates()
+    updates = store.applied(most=2000)
     return {
         "name": description.name,
         "version": store.version,

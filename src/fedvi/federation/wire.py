@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from fedvi.compiling import jax, jnp
 from fedvi.errors import AbsurdRelease, ImproperRelease, MalformedRelease, NonFiniteRelease, ReleaseRefused
+from fedvi.pytree import leaves, tree_map
 
 MAGIC = b"fedvi"
 VERSION = 2
@@ -136,22 +136,21 @@ def decode(data: bytes, kind: type[Message], largest: int) -> Message:
 
 def arrays_of(tree: Any) -> dict[str, np.ndarray]:
     """Return the leaves of a pytree by number."""
-    return {str(number): np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(tree))}
+    return {str(number): np.asarray(leaf) for number, leaf in enumerate(leaves(tree))}
 
 
 def tree_of(template: Tree, arrays: Arrays) -> Tree:
     """Return arrays as a pytree like `template`, or raise `MalformedRelease` if number, shapes or types differ."""
-    leaves, structure = jax.tree.flatten(template)
-    wanted = {str(number): (np.dtype(jnp.result_type(leaf)), np.shape(leaf)) for number, leaf in enumerate(leaves)}
-    given = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-    if wanted != given:
-        raise MalformedRelease(f"Expected arrays {_shown(wanted)}, got {_shown(given)}.")
-    return jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in wanted])
+    wanted = arrays_of(template)
+    if _forms(wanted) != _forms(arrays):
+        raise MalformedRelease(f"Expected arrays {_shown(wanted)}, got {_shown(arrays)}.")
+    names = iter(wanted)
+    return tree_map(lambda _: arrays[next(names)], template)
 
 
 def size_of(template: Any) -> int:
     """Return how many bytes a pytree's arrays have, and what describes them."""
-    return sum(np.asarray(leaf).nbytes + 256 for leaf in jax.tree.leaves(template))
+    return sum(np.asarray(leaf).nbytes + 256 for leaf in leaves(template))
 
 
 def pack(tree: Any) -> bytes:
@@ -245,5 +244,9 @@ def _require(condition: bool, what: str) -> None:
         raise MalformedRelease(f"Expected a message of fedvi, got one with {what[:200]}.")
 
 
-def _shown(forms: Mapping[str, tuple[Any, Any]]) -> str:
-    return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in list(forms.values())[:8]) or "none"
+def _forms(arrays: Arrays) -> dict[str, str]:
+    return {name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()}
+
+
+def _shown(arrays: Arrays) -> str:
+    return ", ".join(list(_forms(arrays).values())[:8]) or "none"

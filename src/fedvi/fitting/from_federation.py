@@ -8,7 +8,7 @@ All of it is post-processing of what was released. What sites spent is what they
 from __future__ import annotations
 
 from fedvi.errors import InputError
-from fedvi.federation import records
+from fedvi.federation import coordinator_file as records
 from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.widths import Said, combined
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of

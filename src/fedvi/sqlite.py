@@ -166,6 +166,17 @@ class Database(Closing):
             self._connection.close()
 
 
+class OfDatabase(Closing):
+    """What reads and writes one open file, and closes it."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+
 class Locked(Database):
     """An open file that nobody else has open; for one thread."""
 

@@ -520,7 +520,15 @@ def test_what_is_no_file_of_a_coordinator_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="exists already"):
             Coordinator.create(path, DESCRIPTION)
         path.unlink()
-    sqlite3.connect(path).close()
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_coordinators_file_of_another_format_is_refused(
+    coordinator: Coordinator, tmp_path: Path, number: int
+) -> None:
+    coordinator._database.execute(f"PRAGMA user_version = {number}")
+    with pytest.raises(InputError, match=f"a coordinator in format 2, got format {number}: .* Use that version"):
+        Coordinator.open(tmp_path / "coordinator.db")
 
 
 def test_a_coordinator_is_not_made_over_the_log_of_one_that_is_gone(tmp_path: Path) -> None:

@@ -192,6 +192,32 @@ def test_a_copy_cannot_be_open_beside_the_ledger(path: Path) -> None:
         Ledger.open(copy, DATA)
 
 
+@pytest.mark.parametrize("number", [2, 7, -1])
+def test_a_ledger_of_an_unknown_format_is_refused(path: Path, number: int) -> None:
+    make(path, charges=1)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {number}")
+    connection.close()
+    for look in (lambda: Ledger.open(path, DATA), lambda: ledgers.read(path)):
+        with pytest.raises(LedgerError, match=rf"a ledger in format 1, got format {number}: .* Use that version"):
+            look()
+
+
+def test_a_ledger_without_a_format_number_is_read_and_continued(path: Path) -> None:
+    make(path, charges=1)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        connection.execute("PRAGMA user_version = 0")
+    connection.close()
+    before = ledgers.read(path)
+    with Ledger.open(path, DATA) as ledger:
+        assert ledger.remaining(UPDATE) == 2
+        ledger.charge(UPDATE)
+    after = ledgers.read(path)
+    assert after.charged == {UPDATE: 2}
+    assert after.entries[: len(before.entries)] == before.entries
+
+
 def test_a_forked_process_cannot_charge(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Ledger.create(path, BUDGET, DATA) as ledger:
         ledger.plan(UPDATE, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -390,6 +391,16 @@ def test_a_release_on_its_way_is_sent_before_a_site_leaves(
     assert site.request() == data
     exchange(site, coordinator)
     assert read(site.request()).state == wire.LEFT
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_sites_file_of_another_format_is_refused(site: Site, tmp_path: Path, number: int) -> None:
+    site.close()
+    with sqlite3.connect(tmp_path / "north.db") as connection:
+        connection.execute(f"PRAGMA user_version = {number}")
+    connection.close()
+    with pytest.raises(InputError, match=f"the file of a site in format 2, got format {number}: .* Use that version"):
+        open_site(tmp_path, DESCRIPTION)
 
 
 def test_a_file_goes_with_its_ledger_and_its_federation_only(site: Site, tmp_path: Path) -> None:

@@ -26,9 +26,8 @@ from fedvi.errors import InputError, UnknownClient
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.federation.description import Description, check_name
 from fedvi.federation.wire import FINISHED, LEFT, Declared, pack, unpack
-from fedvi.files import Closing
 from fedvi.pytree import leaves, stack
-from fedvi.sqlite import Database, Row
+from fedvi.sqlite import Database, OfDatabase, Row
 
 FILE = "coordinator.db"
 ABSENT = "absent"
@@ -131,11 +130,8 @@ def _columns(kind: type[Any]) -> str:
     return ", ".join(field.name for field in dataclasses.fields(kind))
 
 
-class CoordinatorFile(Closing):
+class CoordinatorFile(OfDatabase):
     """The file, open. Threads and processes may share it."""
-
-    def __init__(self, database: Database):
-        self._database = database
 
     @classmethod
     def create(cls, path: Path, description: Description) -> Self:
@@ -266,10 +262,6 @@ class CoordinatorFile(Closing):
             now, factors = self._product(), self.factors()
         parts = zip(*map(leaves, (factors, now.product, now.lost)), strict=True)
         return float(np.max([_difference(*(np.asarray(part, np.float64) for part in each)) for each in parts]))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._database.close()
 
     @cached_property
     def _unit(self) -> Factor:

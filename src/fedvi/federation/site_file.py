@@ -11,8 +11,7 @@ from pathlib import Path
 
 from fedvi.checks import one_of
 from fedvi.federation.wire import LEFT, PAUSED, WORKING
-from fedvi.files import Closing
-from fedvi.sqlite import Database
+from fedvi.sqlite import Database, OfDatabase
 
 FORMAT = 2
 SCHEMA = f"""
@@ -59,11 +58,8 @@ OWN = tuple(column for column in COLUMNS if column != "wanted")
 """What the process at work writes."""
 
 
-class SiteFile(Closing):
+class SiteFile(OfDatabase):
     """The file, open. The process at work and the commands of people may have it open at once."""
-
-    def __init__(self, database: Database):
-        self._database = database
 
     @classmethod
     def create(cls, path: Path, federation: str, ledger: str) -> SiteFile:
@@ -98,7 +94,3 @@ class SiteFile(Closing):
     def payments(self) -> dict[int, int]:
         """Return by the number of a release which entry of the ledger was to pay for it."""
         return {int(release): int(entry) for release, entry in self._database.execute("SELECT * FROM paid")}
-
-    def close(self) -> None:
-        """Close the file."""
-        self._database.close()

@@ -13,7 +13,8 @@ file can write all of it anew. It is there to notice accidents.
 | `charge`          | an event that is about to happen, or `times` of them, planned `for` another ledger    |
 | `acknowledgement` | a warning that a person confirmed: other data, a move, a rollback                     |
 
-Ledgers of version 0.1 say `word` for `acknowledgement`, and `example` for the unit `row`. Both are read.
+Ledgers of version 0.1 have no format number, say `word` for `acknowledgement`, and `example` for the unit `row`. They
+are read and continued.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ OPENED, PLAN, CHARGE, ACKNOWLEDGEMENT = "opened", "plan", "charge", "acknowledge
 OLD_KINDS, OLD_UNITS = {"word": ACKNOWLEDGEMENT}, {"example": events.ROW}
 """Names that ledgers of version 0.1 hold, and what they are called now."""
 
-SCHEMA = """
+FORMAT = 1
+SCHEMA = f"""
 PRAGMA application_id = 0x66656476;
+PRAGMA user_version = {FORMAT};
 CREATE TABLE entries (
     number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, chain TEXT NOT NULL
 ) STRICT;
@@ -253,13 +256,12 @@ def opening(
 def write_entries(database: Locked, entries: Iterable[Entry]) -> None:
     """Write entries. Within a transaction."""
     for entry in entries:
-        values = (entry.number, entry.time, entry.kind, json.dumps(entry.body), entry.chain)
-        database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", values)
+        database.insert("entries", (entry.number, entry.time, entry.kind, json.dumps(entry.body), entry.chain))
 
 
 def read_book(database: Locked) -> Book:
-    """Return the book in a ledger's file, or raise `LedgerDamaged`."""
-    where = str(database.path)
+    """Return the book in a ledger's file, or raise `LedgerDamaged`; `LedgerError` if a newer fedvi has made it."""
+    where = str(database.of_format("a ledger", 0, FORMAT).path)
     try:
         found = database.execute("SELECT number, time, kind, body, chain FROM entries ORDER BY number")
         entries = [Entry(number, time, kind, json.loads(body), chain) for number, time, kind, body, chain in found]

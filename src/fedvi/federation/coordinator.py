@@ -21,7 +21,6 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from fedvi.arrays import default_namespace
 from fedvi.errors import AbsurdRelease, FedviError, MalformedRelease, OtherFederation, OutOfSequence, ReleaseRefused
 from fedvi.families.base import Factor, extent
 from fedvi.federation import wire
@@ -31,6 +30,7 @@ from fedvi.federation.wire import POSTERIOR, REFUSED, Answer, Request
 from fedvi.inference.private_client import LARGEST_PREDICTOR
 from fedvi.inference.server import Server, ServerState
 from fedvi.inference.update import Release
+from fedvi.numerics import default_namespace
 from fedvi.pytree import repeat, take, tree_map
 
 REFUSALS = 1000

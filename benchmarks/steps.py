@@ -31,10 +31,10 @@ from fedvi.privacy.mechanism import Mechanism, PoissonGaussian
 from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.privacy.without_privacy import Minibatch
 from fedvi.simulation.clients import Clients, lay_out_clients
-from fedvi.simulation.compiled import play_blocks
-from fedvi.simulation.loop import Run, arrange, stack
-from fedvi.simulation.prepare import prepare_run
+from fedvi.simulation.loop import arrange, stack
+from fedvi.simulation.runs import Run, play_blocks
 from fedvi.simulation.schedules import RoundRobin
+from fedvi.simulation.simulate import prepare_run
 
 ROWS, FEATURES, BATCH, STEPS, SEEDS = 3907, 108, 79, 25, 5
 UPDATES = 8

@@ -24,7 +24,7 @@ from fedvi.inference.rows import check_tables, lay_out, roomy
 from fedvi.numerics import on_row_grid, row_lengths
 from fedvi.privacy import PoissonGaussian
 from fedvi.privacy.sampling import UPDATE, Seeded
-from fedvi.simulation.compiled import play_blocks
+from fedvi.simulation.runs import play_blocks
 
 # Compilation
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedvi.inference import GradientSteps
 from fedvi.privacy import Minibatch
 from fedvi.simulation import Asynchronous, EventDriven, Paced, RoundRobin, Schedule, Synchronous
-from fedvi.simulation.compiled import Carry
+from fedvi.simulation.runs import Carry
 
 DIM = 3
 SIZES = [30, 8, 1, 55]

@@ -14,7 +14,7 @@ from fedvi.inference import CentralisedVI, GradientSteps
 from fedvi.inference.rows import lay_out
 from fedvi.privacy import PoissonGaussian
 from fedvi.simulation import EventDriven, Result, RoundRobin, Synchronous
-from fedvi.simulation.compiled import play_blocks
+from fedvi.simulation.runs import play_blocks
 
 DIM = 4
 MODEL = LogisticRegression()

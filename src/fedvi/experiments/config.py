@@ -32,7 +32,7 @@ from fedvi.errors import InputError
 from fedvi.inference.spec import Prior
 
 if TYPE_CHECKING:
-    from fedvi.simulation.prepare import RunSettings
+    from fedvi.simulation.simulate import RunSettings
 
 KEYS = ("title", "command", "seeds", "data", "model", "prior", "partition", "method", "reference")
 PARTS = ("algorithm", "schedule", "privacy")

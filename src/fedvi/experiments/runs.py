@@ -29,9 +29,8 @@ from fedvi.models.base import Model
 from fedvi.privacy import accounting
 from fedvi.privacy.events import NOT_PRIVATE, to_json
 from fedvi.privacy.ledger.statement import SIMULATION
-from fedvi.simulation.prepare import RunSettings
 from fedvi.simulation.results import Result
-from fedvi.simulation.simulate import simulate_all
+from fedvi.simulation.simulate import RunSettings, simulate_all
 
 MOMENTS = 6
 """Moments of a run at which a client's epsilon is written down, closer together at first: accounting takes a while."""

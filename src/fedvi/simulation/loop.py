@@ -1,38 +1,35 @@
-"""The loop of `simulate`: turns are taken from the schedules and played in compiled blocks.
+"""The loop of `simulate`: turns are taken from the schedules, played in compiled blocks, and measured between blocks.
 
-`play` is a generator. Whoever pulls from it gets a `Moment` after every block, and measures, shows progress or stops
-between blocks. Several runs go through one loop. Each ends by itself, when its turns are used up or an update goes
-wrong; the others go on.
+`play` is a generator. Whoever pulls from it gets a `Moment` after every block; `Watched` measures, shows progress or
+stops then. Several runs go through one loop. Each ends by itself, when its turns are used up or an update goes wrong;
+the others go on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
-import itertools
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from time import perf_counter
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from fedvi import console
 from fedvi.compiling import jax
+from fedvi.errors import SimulationInterrupted
 from fedvi.families.base import GaussianFamily
-from fedvi.inference.algorithms import Algorithm
-from fedvi.inference.local_problem import Draws, Public
 from fedvi.inference.server import Verdict, raise_unless_accepted
-from fedvi.inference.update import draw
-from fedvi.models.base import Model
-from fedvi.privacy.sampling import SCHEDULE, UPDATE, Seeded
 from fedvi.pytree import take
-from fedvi.simulation.budgets import ClientBudgets
-from fedvi.simulation.clients import Clients
-from fedvi.simulation.compiled import Block, Carry, Settings, Turns, init_carry, play_blocks
-from fedvi.simulation.results import Record, Result, describe
-from fedvi.simulation.schedules import PlannedTurn, Schedule, plan
+from fedvi.simulation.results import Checkpoint, History, Record, Result
+from fedvi.simulation.runs import Block, Carry, Course, Measured, Outcome, Place, Run, Turns, look, play_blocks
+from fedvi.simulation.schedules import PlannedTurn
 
 T = TypeVar("T")
+
+Measure = Callable[[Carry], Mapping[str, float]]
+Score = Callable[[GaussianFamily], Mapping[str, float]]
 
 RESPONSE = 0.3
 """Seconds after which the progress bar moves and Ctrl-C is heard, unless a single update takes longer."""
@@ -40,133 +37,6 @@ RESPONSE = 0.3
 BLOCK_TURNS = 128
 BLOCK_BYTES = 32_000_000
 """A block has at most so many turns of every run, and randomness of at most about so many bytes."""
-
-Outcome = Result | Exception
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Run:
-    """A run with everything checked (`fedvi.simulation.prepare`): its turns and its randomness are the same every time.
-
-    most_updates: of every client. budgets: None if nothing is private and nothing was asked.
-    algorithm: as it was given. own: every client's; they differ where noise was left open.
-    settings: numbers of the same algorithms, stacked over clients, and what is public.
-    """
-
-    clients: Clients
-    most_updates: tuple[float, ...]
-    budgets: ClientBudgets | None
-    model: Model
-    algorithm: Algorithm
-    own: tuple[Algorithm, ...]
-    settings: Settings
-    schedule: Schedule
-    seed: int
-
-    @property
-    def public(self) -> Public:
-        """What everybody knows."""
-        return self.settings.public
-
-    @property
-    def kind(self) -> Hashable:
-        """What runs must have in common to be played together."""
-        leaves, structure = jax.tree.flatten(self.settings)
-        shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
-        return id(self.clients), structure, shapes, self.batch_capacity
-
-    @functools.cached_property
-    def described(self) -> dict[str, object]:
-        """What a run must have in common with one that it resumes; names of clients do not matter."""
-        budgets = self.budgets
-        return {
-            "seed": int(self.seed),
-            "model": describe(self.model),
-            "algorithm": describe(self.algorithm),
-            "schedule": describe(self.schedule),
-            "prior": describe(self.public.prior),
-            "rows": list(self.clients.sizes),
-            "public_rows": list(self.clients.public_rows),
-            "privacy": describe(None if budgets is None else (budgets.budgets, budgets.limited)),
-            "events": describe(None if budgets is None else sorted({repr(event) for event in budgets.events})),
-            "max_updates": [None if math.isinf(most) else int(most) for most in self.most_updates],
-            "data": self.clients.digest,
-            "dtype": str(self.clients.rows.x.dtype),
-        }
-
-    @functools.cached_property
-    def batch_capacity(self) -> int:
-        """Rows that a batch has room for: enough for every client's."""
-        needed = max(self.algorithm.solver.mechanism.capacity(rows) for rows in set(self.clients.public_rows))
-        return max(64, 2 ** math.ceil(math.log2(needed)))  # room costs little, another compilation a second
-
-    def init(self) -> Carry:
-        """Return the state before the first turn."""
-        return init_carry(self.algorithm, self.public.prior, len(self.clients.names))
-
-    def turns(self) -> Iterator[PlannedTurn]:
-        """Return all turns of the run, from the first."""
-        rng = Seeded(self.seed, SCHEDULE).generator
-        return plan(self.schedule.turns(self.clients.public_rows, self.most_updates, rng), self.most_updates)
-
-    def draw(self, client: int, update: int) -> Draws:
-        """Return all randomness of one update."""
-        source = self._source.restart(self.seed, UPDATE, client, update)
-        sizes = self.clients.sizes[client], self.clients.public_rows[client]
-        return draw(self.own[client], self.model, self.public, *sizes, source, self.batch_capacity)
-
-    @functools.cached_property
-    def draws_form(self) -> tuple[list[np.ndarray], jax.tree_util.PyTreeDef]:
-        """Arrays like those of one update's randomness, and their structure."""
-        leaves, structure = jax.tree.flatten(self.draw(0, 0))
-        return leaves, structure
-
-    @functools.cached_property
-    def _source(self) -> Seeded:
-        return Seeded(self.seed, UPDATE)
-
-
-class Measured(NamedTuple):
-    """What was measured of a run so far, and the posterior at the last record."""
-
-    posterior: GaussianFamily
-    records: tuple[Record, ...] = ()
-
-
-class Place(NamedTuple):
-    """The state of some runs, stacked; this run is number `number`, after so many communications."""
-
-    carry: Carry
-    number: int
-    communications: int
-
-
-@dataclasses.dataclass
-class Course:
-    """A run on its way.
-
-    turns: to come. made: those that were taken from the schedule. total: how many there will be, or infinity.
-    place: where it is, replaced as a whole: an interruption never sees half of it. outcome: how it ended.
-    """
-
-    run: Run
-    turns: Iterator[PlannedTurn]
-    made: list[PlannedTurn]
-    total: float
-    measured: Measured
-    place: Place
-    outcome: Outcome | None = None
-
-    @property
-    def time(self) -> float:
-        """Of the last communication, by the schedule's clock."""
-        return self.made[self.place.communications - 1].time if self.place.communications else 0.0
-
-    def next_turns(self, count: int) -> list[PlannedTurn]:
-        """Take turns from the schedule."""
-        block = list(itertools.islice(self.turns, count))
-        self.made += block
-        return block
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,3 +137,102 @@ def _refused(
                 found[number] = k, error
                 break
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """Runs on their way, and what is measured of them every so many communications."""
+
+    courses: list[Course]
+    every: float
+    score: Score | None
+    measure: Measure | None
+
+    @property
+    def communications(self) -> int:
+        """Communications made so far, by all runs."""
+        return sum(course.place.communications for course in self.courses)
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes of all runs; of those that are not at their end, what was done until now."""
+        return [course.outcome or _result(course) for course in self.courses]
+
+    @contextlib.contextmanager
+    def kept(self, progress: bool | None, stop: Callable[[], bool] | None) -> Iterator[Callable[[Moment], None]]:
+        """Give a function that sees to a moment: it measures, shows progress, and may stop.
+
+        Whatever ends the runs early has what was done until then.
+        progress: whether to show a bar; None for on a terminal only. stop: asked whether to stop.
+        """
+        total = sum(course.total for course in self.courses)
+        most = None if math.isinf(total) else int(total)
+        with console.progress("federation", most, "communications", done=self.communications, wanted=progress) as show:
+
+            def see(moment: Moment) -> None:
+                self._measure(moment)
+                show(self.communications, "")
+                if stop is not None and stop():
+                    raise KeyboardInterrupt
+
+            try:
+                yield see
+            except KeyboardInterrupt:
+                raise SimulationInterrupted(self.outcomes) from None
+            except Exception as error:  # of what all runs have in common, such as too little memory
+                error.outcomes = self.outcomes  # type: ignore[attr-defined]
+                error.result = getattr(error.outcomes[0], "result", error.outcomes[0])  # type: ignore[attr-defined]
+                raise
+
+    def _measure(self, moment: Moment) -> None:
+        """Measure where it is due. An error ends its run, and has what the run did; the others go on."""
+        for course, place in zip(moment.courses, moment.places, strict=True):
+            course.place = place
+        for number, course in enumerate(moment.courses):
+            if course.outcome is not None:
+                continue
+            try:
+                if (error := moment.ended.get(number)) is not None:
+                    raise error
+                if number in moment.ended:  # a run may go on from its end: this measurement is not in the checkpoint
+                    course.outcome = _result(course, self._measured(course).records)
+                elif course.place.communications % self.every == 0:
+                    course.measured = self._measured(course)
+            except Exception as error:
+                error.result = _result(course)  # type: ignore[attr-defined]
+                course.outcome = error
+
+    def _measured(self, course: Course) -> Measured:
+        """Return all measurements with one of now, unless that was just made."""
+        (carry, number, communications), (before, records) = course.place, course.measured
+        if records and records[-1]["communications"] == communications:
+            return course.measured
+        q, change, repairs = look(carry, np.int32(number), before)
+        record: Record = {
+            "communications": communications,
+            "time": course.time,
+            "repairs": int(repairs),
+            "change": float(change),
+            **({} if self.score is None else self.score(q)),
+        }
+        if self.measure is not None:
+            measured = self.measure(take(carry, number))
+            record |= {name: float(value) for name, value in measured.items()}
+        return Measured(q, (*records, record))
+
+
+def _result(course: Course, records: tuple[Record, ...] | None = None) -> Result:
+    """Return what a run has done; records: if they are not those of its checkpoint."""
+    run, measured, (carry, number, communications) = course.run, course.measured, course.place
+    posterior, _, _ = look(carry, np.int32(number), measured.posterior)
+    carry = take(jax.tree.map(np.asarray, carry), number)
+    return Result(
+        posterior=posterior,
+        history=History(
+            records=measured.records if records is None else records,
+            turns=tuple(course.made[:communications]),
+            budgets=run.budgets,
+        ),
+        clients={name: take(carry.clients, index) for index, name in enumerate(run.clients.names)},
+        checkpoint=Checkpoint.of(communications, (carry, measured.posterior), measured.records, run.described),
+    )

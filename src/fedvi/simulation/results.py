@@ -25,7 +25,7 @@ from fedvi.families.base import GaussianFamily
 from fedvi.files import replacing
 from fedvi.inference.update import ClientState
 from fedvi.privacy.ledger.statement import SIMULATION, Spent
-from fedvi.simulation.budgets import ClientBudgets
+from fedvi.simulation.clients import ClientBudgets, digest
 from fedvi.simulation.schedules import PlannedTurn
 
 T = TypeVar("T")
@@ -207,14 +207,6 @@ def describe(value: Any) -> str:
     else:
         return repr(value)
     return f"{type(value).__name__}({', '.join(f'{name}={describe(field)}' for name, field in fields.items())})"
-
-
-def digest(*arrays: Any) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of the arrays' bytes."""
-    sha = hashlib.sha256()
-    for array in arrays:
-        sha.update(np.ascontiguousarray(array).data)
-    return sha.hexdigest()[:16]
 
 
 def _function(function: FunctionType) -> str:

@@ -2,41 +2,51 @@
 
     settings -> prepare -> for moment in play(courses): measure, show progress, stop
 
-Clients, server, algorithm and schedule are the real ones. The loop (`fedvi.simulation.loop`) takes turns from the
-schedule and plays them in compiled blocks. The functions here pull from it, and measure between blocks.
+Clients, server, algorithm and schedule are the real ones. Here everything is checked, budgets are turned into numbers
+of updates, saved runs go on. The loop (`fedvi.simulation.loop`) plays what comes out.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
+import functools
+import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from fedvi import console
-from fedvi.checks import whole
+from fedvi.checks import in_range, instance, not_a_class, whole
 from fedvi.compiling import jax, jnp
-from fedvi.errors import InputError, SimulationInterrupted, SimulationsFailed
-from fedvi.families.base import GaussianFamily
-from fedvi.inference.algorithms import Algorithm
+from fedvi.errors import InputError, SimulationsFailed
+from fedvi.families.base import GaussianFamily, require_proper
+from fedvi.families.mean_field import Gaussian
+from fedvi.inference.algorithms import PVI, Algorithm
+from fedvi.inference.local_problem import Public
 from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Table, check_table
 from fedvi.models.base import Model
 from fedvi.models.predictive import score
-from fedvi.pytree import take
-from fedvi.simulation.budgets import Budgets
-from fedvi.simulation.clients import Clients, PublicRows, lay_out_clients
-from fedvi.simulation.compiled import Carry, look
-from fedvi.simulation.loop import Course, Measured, Moment, Outcome, play
-from fedvi.simulation.prepare import RunSettings, algorithms_of, prepare
-from fedvi.simulation.results import Checkpoint, History, Record, Result
-from fedvi.simulation.schedules import Schedule
+from fedvi.pytree import precision
+from fedvi.simulation.clients import Budgets, Clients, PublicRows, arrange_budgets, lay_out_clients
+from fedvi.simulation.loop import Measure, Score, Watched, play, stack
+from fedvi.simulation.results import Checkpoint, Result
+from fedvi.simulation.runs import Course, Measured, Place, Run, Settings
+from fedvi.simulation.schedules import Asynchronous, PlannedTurn, Schedule
 
-Measure = Callable[[Carry], Mapping[str, float]]
-Score = Callable[[GaussianFamily], Mapping[str, float]]
+
+class RunSettings(TypedDict, total=False):
+    """What runs that are made together may differ in; see `fedvi.simulation.simulate`."""
+
+    seed: int
+    prior: GaussianFamily | None
+    algorithm: Algorithm | None
+    schedule: Schedule | None
+    communications: int | None
+    until: float | None
+    max_updates: int | Sequence[int] | None
+    privacy: Budgets | None
+    resume: Checkpoint | str | os.PathLike[str] | None
 
 
 def simulate(
@@ -97,13 +107,10 @@ def simulate(
         "privacy": privacy,
         "resume": resume,
     }
-    algorithms = algorithms_of([own])
-    laid_out = lay_out_clients(clients, model, algorithms, public_rows, feature_bound)
-    watched = _Watched.prepare(laid_out, model, algorithms, [own], test, evaluate_every, measure)
-    with watched.kept(progress) as show:
+    watched = _prepare(clients, model, [own], public_rows, feature_bound, test, evaluate_every, measure)
+    with watched.kept(progress, stop) as see:
         for moment in play(watched.courses, watched.every):
-            watched.see(moment)
-            show(watched.communications, stop)
+            see(moment)
     (outcome,) = watched.outcomes
     if isinstance(outcome, Exception):
         raise outcome
@@ -133,133 +140,36 @@ def simulate_all(
     So have `SimulationInterrupted`, on Ctrl-C, and an error that concerns all runs.
     """
     settings: list[RunSettings] = [{**common, **own} for own in runs]
-    algorithms = algorithms_of(settings)
-    laid_out = lay_out_clients(clients, model, algorithms, public_rows, feature_bound)
-    watched = _Watched.prepare(laid_out, model, algorithms, settings, test, evaluate_every, measure)
-    with watched.kept(progress) as show:
+    watched = _prepare(clients, model, settings, public_rows, feature_bound, test, evaluate_every, measure)
+    with watched.kept(progress, stop) as see:
         for moment in play(watched.courses, watched.every):
-            watched.see(moment)
-            show(watched.communications, stop)
+            see(moment)
     results = [outcome for outcome in watched.outcomes if isinstance(outcome, Result)]
     if len(results) < len(runs):
         raise SimulationsFailed(watched.outcomes)
     return results
 
 
-@dataclasses.dataclass(frozen=True)
-class _Watched:
-    """Runs on their way, and what is measured of them every so many communications."""
-
-    courses: list[Course]
-    every: float
-    score: Score | None
-    measure: Measure | None
-
-    @classmethod
-    def prepare(
-        cls,
-        clients: Sequence[Clients],
-        model: Model,
-        algorithms: Sequence[Algorithm],
-        runs: Sequence[RunSettings],
-        test: Table | None,
-        evaluate_every: int | None,
-        measure: Measure | None,
-    ) -> _Watched:
-        """Check all settings."""
-        if evaluate_every is not None:
-            whole("evaluate_every", evaluate_every, 1)
-        scored = _score(clients[0], model, test) if runs else None
-        own = zip(clients, algorithms, runs, strict=True)
-        courses = [prepare(each, model, algorithm, settings) for each, algorithm, settings in own]
-        return cls(courses, math.inf if evaluate_every is None else evaluate_every, scored, measure)
-
-    @property
-    def communications(self) -> int:
-        """Communications made so far, by all runs."""
-        return sum(course.place.communications for course in self.courses)
-
-    @property
-    def outcomes(self) -> list[Outcome]:
-        """The outcomes of all runs; of those that are not at their end, what was done until now."""
-        return [course.outcome or _result(course) for course in self.courses]
-
-    @contextlib.contextmanager
-    def kept(self, progress: bool | None) -> Iterator[Callable[[int, Callable[[], bool] | None], None]]:
-        """Give a function that shows progress and may stop. Whatever ends the runs early has what was done until then.
-
-        progress: whether to show a bar; None for on a terminal only.
-        """
-        total = sum(course.total for course in self.courses)
-        most = None if math.isinf(total) else int(total)
-        with console.progress("federation", most, "communications", done=self.communications, wanted=progress) as show:
-
-            def show_or_stop(done: int, stop: Callable[[], bool] | None) -> None:
-                show(done, "")
-                if stop is not None and stop():
-                    raise KeyboardInterrupt
-
-            try:
-                yield show_or_stop
-            except KeyboardInterrupt:
-                raise SimulationInterrupted(self.outcomes) from None
-            except Exception as error:  # of what all runs have in common, such as too little memory
-                error.outcomes = self.outcomes  # type: ignore[attr-defined]
-                error.result = getattr(error.outcomes[0], "result", error.outcomes[0])  # type: ignore[attr-defined]
-                raise
-
-    def see(self, moment: Moment) -> None:
-        """Measure where it is due. An error ends its run, and has what the run did; the others go on."""
-        for course, place in zip(moment.courses, moment.places, strict=True):
-            course.place = place
-        for number, course in enumerate(moment.courses):
-            if course.outcome is not None:
-                continue
-            try:
-                if (error := moment.ended.get(number)) is not None:
-                    raise error
-                if number in moment.ended:  # a run may go on from its end: this measurement is not in the checkpoint
-                    course.outcome = _result(course, self._measured(course).records)
-                elif course.place.communications % self.every == 0:
-                    course.measured = self._measured(course)
-            except Exception as error:
-                error.result = _result(course)  # type: ignore[attr-defined]
-                course.outcome = error
-
-    def _measured(self, course: Course) -> Measured:
-        """Return all measurements with one of now, unless that was just made."""
-        (carry, number, communications), (before, records) = course.place, course.measured
-        if records and records[-1]["communications"] == communications:
-            return course.measured
-        q, change, repairs = look(carry, np.int32(number), before)
-        record: Record = {
-            "communications": communications,
-            "time": course.time,
-            "repairs": int(repairs),
-            "change": float(change),
-            **({} if self.score is None else self.score(q)),
-        }
-        if self.measure is not None:
-            measured = self.measure(take(carry, number))
-            record |= {name: float(value) for name, value in measured.items()}
-        return Measured(q, (*records, record))
-
-
-def _result(course: Course, records: tuple[Record, ...] | None = None) -> Result:
-    """Return what a run has done; records: if they are not those of its checkpoint."""
-    run, measured, (carry, number, communications) = course.run, course.measured, course.place
-    posterior, _, _ = look(carry, np.int32(number), measured.posterior)
-    carry = take(jax.tree.map(np.asarray, carry), number)
-    return Result(
-        posterior=posterior,
-        history=History(
-            records=measured.records if records is None else records,
-            turns=tuple(course.made[:communications]),
-            budgets=run.budgets,
-        ),
-        clients={name: take(carry.clients, index) for index, name in enumerate(run.clients.names)},
-        checkpoint=Checkpoint.of(communications, (carry, measured.posterior), measured.records, run.described),
-    )
+def _prepare(
+    clients: Mapping[str, Table] | Sequence[Table],
+    model: Model,
+    runs: Sequence[RunSettings],
+    public_rows: PublicRows | None,
+    feature_bound: float,
+    test: Table | None,
+    evaluate_every: int | None,
+    measure: Measure | None,
+) -> Watched:
+    """Check all settings, and return the runs before their first turn, or where they were left."""
+    default = functools.cache(PVI)  # one object for all runs that leave the algorithm open
+    algorithms = [default() if (given := own.get("algorithm")) is None else given for own in runs]
+    laid_out = lay_out_clients(clients, model, algorithms, public_rows, feature_bound)
+    if evaluate_every is not None:
+        whole("evaluate_every", evaluate_every, 1)
+    scored = _score(laid_out[0], model, test) if runs else None
+    each = zip(laid_out, algorithms, runs, strict=True)
+    courses = [_course(rows, model, algorithm, own) for rows, algorithm, own in each]
+    return Watched(courses, math.inf if evaluate_every is None else evaluate_every, scored, measure)
 
 
 def _score(clients: Clients, model: Model, test: Table | None) -> Score | None:
@@ -271,3 +181,92 @@ def _score(clients: Clients, model: Model, test: Table | None) -> Score | None:
         raise InputError(f"Expected columns of x and y as in the clients {expected} in the test set, got {got}.")
     rows = jnp.asarray(x), jnp.asarray(y)
     return lambda q: score(model, q, *rows)
+
+
+def _course(clients: Clients, model: Model, algorithm: Algorithm, own: RunSettings) -> Course:
+    unknown = set(own) - set(RunSettings.__annotations__)
+    if unknown or "seed" not in own:
+        known = ", ".join(RunSettings.__annotations__)
+        raise InputError(f"Expected a seed for every run, and of its own at most {known}; got {', '.join(own)}.")
+    communications, until, resume = own.get("communications"), own.get("until"), own.get("resume")
+    whole("seed", own["seed"], 0, 2**64 - 1)
+    if communications is not None:
+        whole("communications", communications, 1)
+    in_range("until", until, 0)
+    run = prepare_run(clients, model, algorithm, own)
+    total = min(sum(run.most_updates), math.inf if communications is None else communications)
+    if math.isinf(total) and until is None:
+        raise InputError("Expected communications, until, max_updates or privacy, got none: the run would never end.")
+    turns, made, carry, measured = run.turns(), list[PlannedTurn](), run.init(), Measured(run.public.prior)
+    if resume is not None:
+        if not isinstance(resume, Checkpoint | str | os.PathLike):
+            raise InputError(f"Expected resume to be a checkpoint or a path, got {type(resume).__name__}.")
+        saved = resume if isinstance(resume, Checkpoint) else Checkpoint.load(resume)
+        carry, posterior = saved.restore((carry, measured.posterior), run.described)
+        if saved.communications > total:
+            raise InputError(f"The saved run has {saved.communications} communications, more than {total:g}.")
+        made = list(itertools.islice(turns, saved.communications))
+        measured = Measured(posterior, saved.records)
+    if communications is not None:
+        turns = itertools.islice(turns, communications - len(made))
+    if until is not None:
+        turns = itertools.takewhile(lambda turn: turn.time <= until, turns)
+    return Course(run, turns, made, total, measured, Place(stack([carry]), 0, len(made)))
+
+
+def prepare_run(clients: Clients, model: Model, algorithm: Algorithm, own: RunSettings) -> Run:
+    """Return a run with everything checked but when it ends."""
+    schedule = own.get("schedule")
+    schedule = Asynchronous() if schedule is None else schedule
+    not_a_class("schedule", schedule)
+    if not callable(getattr(schedule, "turns", None)):
+        raise InputError(f"Expected a schedule with a method turns(rows, max_updates, rng), got {schedule!r}.")
+    names, rows = clients.names, clients.public_rows
+    prior = _checked_prior(own.get("prior"), model.dim(clients.rows.x))
+    wanted = _most_updates(own.get("max_updates"), algorithm.most_updates, len(names))
+    algorithms, budgets = arrange_budgets(names, rows, algorithm, prior, wanted, own.get("privacy"))
+    affordable = [math.inf] * len(names) if budgets is None else budgets.most_updates()
+    public = Public(prior, clients=jnp.asarray(float(len(names))), rows=jnp.asarray(float(sum(rows))))
+    return Run(
+        clients=clients,
+        most_updates=tuple(map(min, wanted, affordable)),
+        budgets=budgets,
+        model=model,
+        algorithm=algorithm,
+        own=algorithms,
+        settings=Settings(_stacked(algorithms), public),
+        schedule=schedule,
+        seed=own["seed"],
+    )
+
+
+def _stacked(algorithms: tuple[Algorithm, ...]) -> Algorithm:
+    """Return all clients' settings as one algorithm, whose numbers have one entry per client."""
+
+    def number(leaf: Any) -> np.ndarray:
+        value = np.asarray(leaf)
+        return value.astype(precision()) if value.dtype.kind == "f" else value
+
+    return stack([jax.tree.map(number, each) for each in algorithms])
+
+
+def _checked_prior(prior: GaussianFamily | None, dim: int) -> GaussianFamily:
+    if prior is None:
+        return Gaussian.standard(dim)
+    instance("prior", prior, GaussianFamily)
+    prior = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), prior)
+    if prior.dim != dim:
+        raise InputError(f"Expected a prior over {dim} parameters for these columns, got one over {prior.dim}.")
+    require_proper(prior, "prior")
+    return prior
+
+
+def _most_updates(max_updates: int | Sequence[int] | None, most: float, clients: int) -> tuple[float, ...]:
+    if max_updates is None:
+        return (most,) * clients
+    wanted = list(max_updates) if isinstance(max_updates, Iterable) else [max_updates] * clients
+    if len(wanted) != clients:
+        raise InputError(f"Expected one number of max_updates or {clients}, one per client, got {len(wanted)}.")
+    for each in wanted:
+        whole("max_updates", each, 0)
+    return tuple(min(each, most) for each in wanted)

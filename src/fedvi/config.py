@@ -56,10 +56,10 @@ def _in(module: str, *names: str) -> dict[str, str]:
     return {name: f"fedvi.{module}:{name}" for name in names}
 
 
-SOURCES, COLUMNS, TARGETS = "fedvi.datasets.sources", "fedvi.tables.columns", "fedvi.tables.targets"
+ADULT, COLUMNS, TARGETS = "fedvi.datasets.adult", "fedvi.tables.columns", "fedvi.tables.targets"
 
 ROLES = {
-    "data": Role("a source of rows", "load", {"Adult": f"{SOURCES}:AdultData", "Npz": f"{SOURCES}:NpzData"}),
+    "data": Role("a source of rows", "load", {"Adult": f"{ADULT}:AdultData", "Npz": f"{ADULT}:NpzData"}),
     "partition": Role(
         "a partition", "split", _in("datasets", "PaperPartition", "Iid", "DirichletLabels", "QuantitySkew", "ByColumn")
     ),

@@ -392,11 +392,11 @@ def test_runs_of_a_directory_without_a_number_count(alone: Results, tmp_path: Pa
         path.write_text(json.dumps({**run, "final": run["records"][-1]}))
     directory, experiment = RunDirectory.reopen(out)
     assert all(directory.is_done(spec) for spec in experiment.runs())
-    assert directory.collect(experiment.runs()).results == alone.results
+    assert directory.collect(experiment.runs(), {}).results == alone.results
     some = next((out / "runs").glob("*.json"))
     some.write_text(some.read_text()[:-20])
     with pytest.raises(InputError, match=r"is damaged\. Delete it"):
-        directory.collect(experiment.runs())
+        directory.collect(experiment.runs(), {})
     (out / "results.json").write_text('{"even": {"pvi": {"runs": 3}}}')
     with pytest.raises(InputError, match=r"results\.json is damaged"):
         read(out)

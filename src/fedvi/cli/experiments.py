@@ -14,7 +14,7 @@ from fedvi.errors import InputError
 
 if TYPE_CHECKING:
     from fedvi.experiments.config import Experiment
-    from fedvi.experiments.directory import Results, RunDirectory
+    from fedvi.experiments.directory import Results
     from fedvi.experiments.local_pool import RunAll
 
 FOLDER = Path("fedvi-runs")
@@ -80,7 +80,6 @@ def reproduce(
     Write a run directory with results, history, figures and report.html.
     All runs are simulations from seeds. A LIST is separated by commas.
     """
-    from fedvi.experiments.local_pool import run_all
     from fedvi.experiments.papers import heatmap_experiment, paper_experiment
 
     partitions, methods, epsilons = _words(partition), _words(method), _words(eps)
@@ -104,8 +103,8 @@ def reproduce(
             quick=quick,
             command=command,
         )
-    directory = _open(experiment, "heatmap" if heatmap else "reproduce", out, resume=resume)
-    _run(experiment, directory, workers, over=run_all, as_json=as_json, again=command)
+    prefix = "heatmap" if heatmap else "reproduce"
+    _run(experiment, prefix, out, workers, command, resume=resume, as_json=as_json)
 
 
 def simulate(
@@ -131,24 +130,23 @@ def simulate(
     Write a run directory with results, history, figures and report.html.
     """
     from fedvi.experiments.config import Experiment
-    from fedvi.experiments.local_pool import possible_runs, run_all, settings_table
+    from fedvi.experiments.local_pool import possible_runs
     from fedvi.experiments.ray_pool import on_ray
 
     experiment = Experiment.load(config)
     if dry_run:
         possible, skipped = possible_runs(experiment)
         console.show(
-            console.table("method|settings", settings_table(experiment), title="Methods"),
+            console.table("method|settings", [method.described() for method in experiment.methods], title="Methods"),
             f"Partitions: {', '.join(dict.fromkeys(spec.partition.name for spec in possible))}",
             f"Seeds: {', '.join(map(str, experiment.seeds))}",
             *(f"Skipped {name}: {reason}" for name, reason in skipped.items()),
             f"{len(possible)} runs. Nothing was run.",
         )
         return
-    over = run_all if ray is None else on_ray(ray)  # before anything is written: the address may be wrong
-    directory = _open(experiment, config.stem, out, resume=resume)
+    over = None if ray is None else on_ray(ray)  # before anything is written: the address may be wrong
     again = f"fedvi simulate {config}" + (f" --ray {ray}" if ray else "")
-    _run(experiment, directory, workers, over=over, as_json=as_json, again=again)
+    _run(experiment, config.stem, out, workers, again, resume=resume, as_json=as_json, over=over)
 
 
 def report(
@@ -172,29 +170,34 @@ def report(
     _show(outcome, as_json=as_json)
 
 
-def _open(experiment: Experiment, prefix: str, out: Path | None, *, resume: bool) -> RunDirectory:
-    """Return a new directory for the experiment, or with `resume` the interrupted one."""
-    from fedvi.experiments.directory import RunDirectory
-    from fedvi.experiments.local_pool import newest
-
-    if not resume:
-        return RunDirectory.create(out or FOLDER / f"{prefix}-{time.strftime('%Y%m%d-%H%M%S')}", experiment)
-    directory, saved = RunDirectory.reopen(out or newest(FOLDER, prefix))
-    if saved.config != experiment.config:
-        keys = {*saved.config, *experiment.config}
-        other = sorted(key for key in keys if saved.config.get(key) != experiment.config.get(key))
-        raise InputError(
-            f"{directory.path} was started with other settings ({', '.join(other)}). Repeat the options of that run."
-        )
-    return directory
-
-
 def _run(
-    experiment: Experiment, directory: RunDirectory, workers: int | None, *, over: RunAll, as_json: bool, again: str
+    experiment: Experiment,
+    prefix: str,
+    out: Path | None,
+    workers: int | None,
+    again: str,
+    *,
+    resume: bool,
+    as_json: bool,
+    over: RunAll | None = None,
 ) -> None:
-    """Run, write the report, and show the table; exit code 1 if a run failed."""
+    """Run into a new directory, or with `resume` go on; write the report, show the table; exit code 1 if a run failed.
+
+    prefix: of the directory's name, unless `out` is given. again: what people type.
+    """
+    from fedvi.experiments.directory import RunDirectory
     from fedvi.experiments.local_pool import execute
 
+    if resume:
+        directory, saved = RunDirectory.reopen(out or _newest(prefix))
+        keys = {*saved.config, *experiment.config}
+        if other := sorted(key for key in keys if saved.config.get(key) != experiment.config.get(key)):
+            raise InputError(
+                f"{directory.path} was started with other settings ({', '.join(other)}). Repeat the options of that "
+                "run."
+            )
+    else:
+        directory = RunDirectory.create(out or FOLDER / f"{prefix}-{time.strftime('%Y%m%d-%H%M%S')}", experiment)
     try:
         outcome = execute(directory, experiment, workers, over=over, quiet=as_json)
     except KeyboardInterrupt:
@@ -203,6 +206,13 @@ def _run(
     _show(outcome, as_json=as_json)
     if any(method.failed for methods in outcome.results.values() for method in methods.values()):
         raise typer.Exit(1)
+
+
+def _newest(prefix: str) -> Path:
+    found = sorted(path for path in FOLDER.glob(f"{prefix}-*") if (path / "config.toml").is_file())
+    if not found:
+        raise InputError(f"Expected a run directory {FOLDER}/{prefix}-* to go on with, got none. Give it with --out.")
+    return found[-1]
 
 
 def _show(outcome: Results, *, as_json: bool) -> None:

@@ -15,26 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedvi.checks import in_range, whole
 from fedvi.errors import InputError
 from fedvi.inference.rows import Table
 
-Columns = Mapping[str, Any]
+Columns = Mapping[str, ArrayLike | None]
 """Columns by name, one value per row; what clients may be told apart by."""
 
 
 class Partition(Protocol):
     """A rule that says which row belongs to which client."""
 
-    def split(self, y: Any, columns: Columns | None = None) -> dict[str, np.ndarray]:
+    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:
         """Return the row numbers of every client; no row twice, no client without rows."""
 
 
-def distribute(partition: Partition, x: Any, y: Any, columns: Columns | None = None) -> dict[str, Table]:
+def distribute(partition: Partition, x: ArrayLike, y: ArrayLike, columns: Columns | None = None) -> dict[str, Table]:
     """Return each client's features and targets, ready for `fedvi.simulate`.
 
     >>> x, y = np.arange(10.0).reshape(5, 2), np.array([1, -1, 1, 1, -1])
@@ -63,7 +64,7 @@ class Iid:
         whole("clients", self.clients, 1)
         whole("seed", self.seed, 0)
 
-    def split(self, y: Any, columns: Columns | None = None) -> dict[str, np.ndarray]:  # noqa: ARG002
+    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:  # noqa: ARG002
         """Return 'client 1', 'client 2', ..."""
         order = np.random.default_rng(self.seed).permutation(enough_rows(y, self.clients))
         return _named(np.array_split(order, self.clients))
@@ -100,7 +101,7 @@ class DirichletLabels(_Skew):
     A client short of `minimum` rows takes some from the largest, at random.
     """
 
-    def split(self, y: Any, columns: Columns | None = None) -> dict[str, np.ndarray]:  # noqa: ARG002
+    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:  # noqa: ARG002
         """Return 'client 1', 'client 2', ..."""
         labels, codes = classes(y, self.clients, self.minimum)
         rng = np.random.default_rng(self.seed)
@@ -120,7 +121,7 @@ class DirichletLabels(_Skew):
 class QuantitySkew(_Skew):
     """Sizes by Dirichlet shares of the rows beyond `minimum` per client; labels as they come."""
 
-    def split(self, y: Any, columns: Columns | None = None) -> dict[str, np.ndarray]:  # noqa: ARG002
+    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:  # noqa: ARG002
         """Return 'client 1', 'client 2', ..."""
         rows = enough_rows(y, self.clients, self.minimum)
         rng = np.random.default_rng(self.seed)
@@ -141,7 +142,7 @@ class ByColumn:
     def __post_init__(self) -> None:
         whole("minimum", self.minimum, 1)
 
-    def split(self, y: Any, columns: Columns | None = None) -> dict[str, np.ndarray]:
+    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:
         """Return the values' row numbers, values in sorted order, 'other' last."""
         rows = enough_rows(y, 1, self.minimum)
         if columns is None or self.column not in columns:
@@ -164,7 +165,7 @@ class ByColumn:
         return parts
 
 
-def enough_rows(y: Any, clients: int, minimum: int = 1) -> int:
+def enough_rows(y: ArrayLike, clients: int, minimum: int = 1) -> int:
     """Return the number of rows, or raise if they are too few."""
     rows = len(np.atleast_1d(np.asarray(y)))
     if rows < clients * minimum:
@@ -175,7 +176,7 @@ def enough_rows(y: Any, clients: int, minimum: int = 1) -> int:
     return rows
 
 
-def classes(y: Any, clients: int, minimum: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def classes(y: ArrayLike, clients: int, minimum: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct labels and each row's index among them."""
     rows = enough_rows(y, clients, minimum)
     if np.shape(y) != (rows,):

@@ -65,6 +65,11 @@ class Variant:
         """Return when a method stops, and how often it is measured."""
         return {key: self.table[key] for key in LIMITS if key in self.table}
 
+    def described(self) -> tuple[str, str]:
+        """Return a method's name and what its objects are, for people to read before a long run."""
+        limits = [f"{key}={value}" for key, value in self.limits().items() if key != "evaluate_every"]
+        return self.name, ", ".join([*map(repr, self.parts().values()), *limits])
+
 
 @dataclasses.dataclass(frozen=True)
 class RunSpec:

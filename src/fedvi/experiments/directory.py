@@ -25,8 +25,8 @@ import tomli_w
 
 from fedvi.errors import InputError
 from fedvi.experiments.config import FORMAT, Experiment, RunSpec, read_config
-from fedvi.experiments.runs import RunRecord, Spending, file_name, settings_digest
-from fedvi.files import replacing, write
+from fedvi.experiments.runs import RunRecord, Spending, settings_digest
+from fedvi.files import digest, replacing, write
 
 MeanAndStd = tuple[float, float]
 """Over seeds."""
@@ -113,17 +113,18 @@ class RunDirectory:
         experiment = Experiment.load(path / "config.toml")
         return cls(path, experiment.config), experiment
 
-    def run_file(self, spec: RunSpec) -> Path:
-        """Return where a finished run is written."""
-        return self.path / "runs" / f"{file_name(spec)}.json"
-
     def checkpoint(self, spec: RunSpec) -> Path:
         """Return where an interrupted run is kept."""
-        return self.path / "runs" / f"{file_name(spec)}.checkpoint.npz"
+        return self._file(spec, "checkpoint.npz")
+
+    def _file(self, spec: RunSpec, ending: str = "json") -> Path:
+        """Return a path in `runs`; different runs have different ones."""
+        readable = "".join(letter if letter.isalnum() or letter in "@.-=" else "_" for letter in spec.name)
+        return self.path / "runs" / f"{readable[:100]}_{digest(spec.name)[:8]}.{ending}"
 
     def save(self, spec: RunSpec, run: RunRecord) -> None:
         """Write a finished run; its checkpoint is of no more use."""
-        write(self.run_file(spec), json.dumps(msgspec.to_builtins(run)))
+        write(self._file(spec), json.dumps(msgspec.to_builtins(run)))
         self.checkpoint(spec).unlink(missing_ok=True)
 
     def is_done(self, spec: RunSpec) -> bool:
@@ -133,21 +134,18 @@ class RunDirectory:
 
     def _finished(self, spec: RunSpec) -> RunRecord | None:
         try:
-            run = json.loads(self.run_file(spec).read_text())
+            run = json.loads(self._file(spec).read_text())
             same = run.get("settings") == settings_digest(self.config, spec)
             return msgspec.convert(run, RunRecord) if same else None
         except FileNotFoundError:
             return None
         except (ValueError, msgspec.ValidationError):
-            raise InputError(f"{self.run_file(spec)} is damaged. Delete it, and the run is made again.") from None
+            raise InputError(f"{self._file(spec)} is damaged. Delete it, and the run is made again.") from None
 
-    def skip(self, skipped: dict[str, str]) -> None:
-        """Write down which partitions do not exist."""
+    def collect(self, specs: Iterable[RunSpec], skipped: dict[str, str]) -> Results:
+        """Put the finished runs together, and write results, history, spending and skipped partitions."""
         if skipped:
             write(self.path / "skipped.json", json.dumps(skipped, indent=1))
-
-    def collect(self, specs: Iterable[RunSpec]) -> Results:
-        """Put the finished runs together, and write results, history and spending."""
         runs = [run for spec in specs if (run := self._finished(spec)) is not None]
         groups: dict[str, dict[str, list[RunRecord]]] = {}
         for run in runs:

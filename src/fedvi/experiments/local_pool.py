@@ -15,12 +15,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from fedvi.console import progress
 from fedvi.errors import FedviError, InputError
@@ -28,13 +26,10 @@ from fedvi.experiments.config import Experiment, RunSpec
 from fedvi.experiments.directory import Results, RunDirectory
 from fedvi.experiments.runs import RunRecord, clients_of, load_rows, make_runs
 
-ONE_THREAD = {
-    "PJRT_NPROC": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
+ONE_THREAD = {"PJRT_NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 Job = tuple[RunSpec, ...]
+Waiting = dict[Future[list[RunRecord]], Job]
 Finished = Callable[[RunRecord], None]
 RunAll = Callable[[RunDirectory, Sequence[RunSpec], int | None, Finished], None]
 """How runs get done: by `run_all` on this machine, or by what `fedvi.experiments.ray_pool.on_ray` returns."""
@@ -55,12 +50,20 @@ def execute(
     After Ctrl-C (KeyboardInterrupt) the directory holds everything that was done; call again to go on.
     """
     possible, skipped = possible_runs(experiment)
-    directory.skip(skipped)
+    missing = [spec for spec in possible if not directory.is_done(spec)]
+    done, total = len(possible) - len(missing), len(possible)
+
+    def say(done: int, latest: str) -> None:
+        if not quiet and (done % 25 == 0 or done == total):
+            print(f"{done}/{total} runs, last: {latest}", file=sys.stderr)
+
+    title, wanted = str(experiment.config.get("title", "experiment")), False if quiet else None
+    count = itertools.count(done + 1)
     try:
-        with _progress(directory, experiment, possible, quiet=quiet) as finished:
-            (over or run_all)(directory, possible, workers, finished)
+        with progress(title, total, "runs", done=done, wanted=wanted, otherwise=say) as show:
+            (over or run_all)(directory, missing, workers, lambda run: show(next(count), run.summary()))
     finally:
-        outcome = directory.collect(possible)
+        outcome = directory.collect(possible, skipped)
     return outcome
 
 
@@ -80,42 +83,23 @@ def possible_runs(experiment: Experiment) -> tuple[list[RunSpec], dict[str, str]
     return [spec for spec in experiment.runs() if spec.partition.name not in skipped], skipped
 
 
-def settings_table(experiment: Experiment) -> list[tuple[str, str]]:
-    """Return every variant of the experiment and what its objects are, for people to read before a long run."""
-    lines = []
-    for method in experiment.methods:
-        limits = [f"{key}={value}" for key, value in method.limits().items() if key != "evaluate_every"]
-        lines.append((method.name, ", ".join([*map(repr, method.parts().values()), *limits])))
-    return lines
-
-
-def newest(folder: Path, prefix: str) -> Path:
-    """Return the newest run directory in a folder, to go on with."""
-    found = sorted(path for path in folder.glob(f"{prefix}-*") if (path / "config.toml").is_file())
-    if not found:
-        raise InputError(f"Expected a run directory {folder}/{prefix}-* to go on with, got none. Give it with --out.")
-    return found[-1]
-
-
 def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | None, finished: Finished) -> None:
-    """Make all runs that are not done yet; each is written to the directory when it is finished.
+    """Make all runs; each is written to the directory when it is finished.
 
     workers: processes; 1 to work in this process, None for one per core. finished: called after each run.
     Raises KeyboardInterrupt after Ctrl-C, when everything is written.
     """
     workers = workers or cores()
-    missing = [spec for spec in specs if not directory.is_done(spec)]
-    jobs = arrange_jobs(missing, workers)
+    jobs = arrange_jobs(specs, workers)
     if workers == 1 or len(jobs) <= 1:
         for job in jobs:
-            _report(job, make_job(directory, job), finished)
+            _report(job, _make_job(directory, job), finished)
         return
     with _pool(min(workers, len(jobs))) as pool:
-        waiting: dict[Future[Any], Job] = {pool.submit(_work, directory, job): job for job in jobs}
+        waiting: Waiting = {pool.submit(_work, directory, job): job for job in jobs}
         try:
-            while waiting:
-                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                _take(done, waiting, directory, finished)
+            for future in as_completed(waiting):
+                _take(future, waiting.pop(future), directory, finished)
         except KeyboardInterrupt:
             _stop(pool, waiting, directory, finished)
             raise
@@ -139,7 +123,7 @@ def arrange_jobs(specs: Sequence[RunSpec], workers: int) -> list[Job]:
     return jobs
 
 
-def make_job(directory: RunDirectory, job: Job, stop: Callable[[], bool] | None = None) -> list[RunRecord]:
+def _make_job(directory: RunDirectory, job: Job, stop: Callable[[], bool] | None = None) -> list[RunRecord]:
     """Make the runs of a job, write each to the directory, and return them; fewer if Ctrl-C or `stop` ended it."""
     runs = make_runs(directory.config, job, [directory.checkpoint(spec) for spec in job], stop)
     for spec, run in zip(job, runs, strict=False):
@@ -154,37 +138,27 @@ def _report(job: Job, runs: list[RunRecord], finished: Finished) -> None:
         raise KeyboardInterrupt
 
 
-def _take(done: set[Future[Any]], waiting: dict[Future[Any], Job], directory: RunDirectory, finished: Finished) -> None:
-    for future in done:
-        job = waiting.pop(future)
-        if future.cancelled():
-            continue
-        try:
-            runs = future.result()
-        except BrokenProcessPool:
-            raise FedviError(
-                f"A worker process ended unexpectedly, maybe for lack of memory, near {job[0].name!r}. Finished runs "
-                f"are kept: go on with --resume --out {directory.path}."
-            ) from None
-        _report(job, runs, finished)
+def _take(future: Future[list[RunRecord]], job: Job, directory: RunDirectory, finished: Finished) -> None:
+    try:
+        runs = future.result()
+    except BrokenProcessPool:
+        raise FedviError(
+            f"A worker process ended unexpectedly, maybe for lack of memory, near {job[0].name!r}. Finished runs "
+            f"are kept: go on with --resume --out {directory.path}."
+        ) from None
+    _report(job, runs, finished)
 
 
-def _stop(
-    pool: ProcessPoolExecutor, waiting: dict[Future[Any], Job], directory: RunDirectory, finished: Finished
-) -> None:
+def _stop(pool: ProcessPoolExecutor, waiting: Waiting, directory: RunDirectory, finished: Finished) -> None:
     """Tell the workers to write what they have, and wait until they have done so."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for future in waiting:
-        future.cancel()
+    running = [future for future in waiting if not future.cancel()]
     for process in list(getattr(pool, "_processes", {}).values()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGINT)
-    running = {future for future in waiting if not future.cancelled()}
-    while running:
-        done, running = wait(running, return_when=FIRST_COMPLETED)
-        for future in done:
-            with contextlib.suppress(KeyboardInterrupt, FedviError):
-                _take({future}, waiting, directory, finished)
+    for future in as_completed(running):
+        with contextlib.suppress(KeyboardInterrupt, FedviError):
+            _take(future, waiting[future], directory, finished)
 
 
 @contextlib.contextmanager
@@ -201,46 +175,13 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-_stopping = False
+_stopping = threading.Event()
 
 
 def _prepare_worker() -> None:
     """Only take note of Ctrl-C: an exception might strike anywhere, a run stops where nothing is lost."""
-    signal.signal(signal.SIGINT, _take_note)
-
-
-def _take_note(_signal: int, _frame: FrameType | None) -> None:
-    global _stopping
-    _stopping = True
+    signal.signal(signal.SIGINT, lambda *_: _stopping.set())
 
 
 def _work(directory: RunDirectory, job: Job) -> list[RunRecord]:
-    return [] if _stopping else make_job(directory, job, lambda: _stopping)
-
-
-@contextlib.contextmanager
-def _progress(
-    directory: RunDirectory, experiment: Experiment, specs: Sequence[RunSpec], *, quiet: bool
-) -> Iterator[Finished]:
-    """Give a function that shows one more finished run; on a terminal as a bar, otherwise as lines now and then."""
-    done = sum(directory.is_done(spec) for spec in specs)
-    title, wanted = str(experiment.config.get("title", "experiment")), False if quiet else None
-
-    def say(done: int, latest: str) -> None:
-        if not quiet and (done % 25 == 0 or done == len(specs)):
-            print(f"{done}/{len(specs)} runs, last: {latest}", file=sys.stderr)
-
-    with progress(title, len(specs), "runs", done=done, wanted=wanted, otherwise=say) as show:
-
-        def finished(run: RunRecord) -> None:
-            nonlocal done
-            done += 1
-            show(done, _summary(run))
-
-        yield finished
-
-
-def _summary(run: RunRecord) -> str:
-    accuracy = "" if run.acc is None else f"{run.acc:.2f} % "
-    likelihood = "" if run.ll is None else f"{run.ll:.4f}"
-    return f"{run.partition} {run.method} seed {run.seed}: {run.error or accuracy + likelihood}"
+    return [] if _stopping.is_set() else _make_job(directory, job, _stopping.is_set)

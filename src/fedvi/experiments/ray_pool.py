@@ -75,12 +75,12 @@ def run_on_ray(
     workers: int | None,
     finished: Finished,
 ) -> None:
-    """Make all runs that are not done yet, and write each to the directory when it is finished.
+    """Make all runs, and write each to the directory when it is finished.
 
     workers: runs at once; None for as many as the cluster has cores. finished: called after each run.
     Raises KeyboardInterrupt after Ctrl-C, when all that was finished is written.
     """
-    missing = iter([spec for spec in specs if not directory.is_done(spec)])
+    missing = iter(specs)
     data = load_rows(json.dumps(directory.config["data"]))
     with _cluster(address) as ray:
         rows = ray.put((data.train, data.test, data.columns))
@@ -120,7 +120,7 @@ def _portable() -> Callable[[str, bytes, Any], tuple[str, Any]]:
         from fedvi.compiling import cache_compilations
 
         cache_compilations()
-        from fedvi.datasets.sources import Dataset
+        from fedvi.datasets.adult import Dataset
         from fedvi.experiments.runs import make_runs
 
         config, spec = pickle.loads(given)

@@ -18,8 +18,8 @@ import numpy as np
 
 from fedvi import __version__
 from fedvi.config import build, plain
+from fedvi.datasets.adult import Dataset, Source
 from fedvi.datasets.partitions import distribute
-from fedvi.datasets.sources import Dataset, Source
 from fedvi.errors import FedviError, SimulationInterrupted, SimulationsFailed
 from fedvi.experiments.config import RunSpec, Variant, prior_of
 from fedvi.files import digest
@@ -86,6 +86,12 @@ class RunRecord:
     def ll(self) -> float | None:
         """The log-likelihood of a test row."""
         return self.records[-1].get("log_likelihood") if self.records else None
+
+    def summary(self) -> str:
+        """Return what became of the run, in a line."""
+        accuracy = "" if self.acc is None else f"{self.acc:.2f} % "
+        likelihood = "" if self.ll is None else f"{self.ll:.4f}"
+        return f"{self.partition} {self.method} seed {self.seed}: {self.error or accuracy + likelihood}"
 
 
 def make_runs(
@@ -248,12 +254,6 @@ def _statement(result: Result) -> str:
     for name, spent in result.privacy.items():
         same.setdefault(spent.statement("{}"), []).append(name)
     return "\n".join([SIMULATION, *(text.replace("{}", ", ".join(names), 1) for text, names in same.items())])
-
-
-def file_name(spec: RunSpec) -> str:
-    """Return the name of the file for a run, without its ending; different runs have different ones."""
-    readable = "".join(letter if letter.isalnum() or letter in "@.-=" else "_" for letter in spec.name)
-    return f"{readable[:100]}_{digest(spec.name)[:8]}"
 
 
 def settings_digest(config: dict[str, Any], spec: RunSpec) -> str:

@@ -21,9 +21,8 @@ import pytest
 from fedvi.cli.main import main
 from fedvi.federation.coordinator import Coordinator
 from fedvi.federation.coordinator_file import CoordinatorFile
-from fedvi.federation.demo.chaos import KINDS, Chaos
 from fedvi.federation.demo.checking import Check, Files, check
-from fedvi.federation.demo.local import LocalFederation
+from fedvi.federation.demo.local import KINDS, Chaos, LocalFederation
 from fedvi.federation.demo.run import DemoReport
 from fedvi.federation.site import Site
 from fedvi.federation.site_file import SiteFile
@@ -192,7 +191,7 @@ def test_q_that_is_not_the_product_of_its_factors_is_found(folder: Path) -> None
 def test_demo_ends_with_code_1_unless_everything_holds(
     changes: dict[str, Any], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = DemoReport(10, 0, 0, 0, 0, 0, -0.1, 1e-7, accuracy=0.8, log_likelihood=-0.3, kills={}, seconds=1.0, sites=[])
+    good = DemoReport(10, 0, 0, 0, 0, 0, -0.1, 1e-7, accuracy=0.8, log_likelihood=-0.3, kills={}, seconds=1.0, sites=())
     monkeypatch.setattr("fedvi.federation.demo.run.demonstrate", lambda *_, **__: dataclasses.replace(good, **changes))
     for options in ([], ["--json"]):
         monkeypatch.setattr(sys, "argv", ["fedvi", "federation", "demo", *options])

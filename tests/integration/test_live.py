@@ -18,8 +18,8 @@ import pytest
 from browsers import chromium
 from fedvi.errors import InputError
 from fedvi.federation.page import server
+from fedvi.federation.page.page import Snapshot
 from fedvi.federation.page.server import LivePage
-from fedvi.federation.page.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import shutil
@@ -344,8 +345,8 @@ def test_words_of_the_coordinator_are_shown_as_they_are(
 def test_words_of_sites_are_shown_as_they_are(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with CoordinatorFile.open(made / "coordinator.db") as store:
         status = status_of(store)
-    status["sites"][0] |= {"name": "[/red]", "state": "[bold]"}
-    console.show(federation_cli.table_of(status))
+    named = dataclasses.replace(status.sites[0], name="[/red]", state="[bold]")
+    console.show(federation_cli.table_of(dataclasses.replace(status, sites=(named,))))
     shown = capsys.readouterr().out
     assert "[/red]" in shown
     assert "[bold]" in shown

@@ -16,7 +16,7 @@ import pytest
 
 from engines import LEAKS, ended, make_folder, new_project, wait_for
 from fedvi.federation.coordinator import Coordinator
-from fedvi.federation.demo.tables import tiny_description
+from fedvi.federation.demo.run import tiny_description
 from fedvi.federation.settings import SiteSettings
 from fedvi.federation.transports.flare.accepting import objection
 from fedvi.federation.transports.flare.gate import Gate, at_server, at_servers_job, at_site

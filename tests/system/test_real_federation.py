@@ -13,9 +13,8 @@ import pytest
 
 from fedvi import Budget, fit, simulate
 from fedvi.federation.coordinator_file import CoordinatorFile
-from fedvi.federation.demo.chaos import KINDS
-from fedvi.federation.demo.local import LocalFederation
-from fedvi.federation.demo.tables import SITES, TEST, adult_description, tiny_description
+from fedvi.federation.demo.local import KINDS, LocalFederation
+from fedvi.federation.demo.run import SITES, TEST, adult_description, tiny_description
 from fedvi.federation.wire import arrays_of
 from fedvi.inference import spec as recipes
 from fedvi.privacy.sums import part_of

@@ -13,7 +13,7 @@ import pytest
 
 from fedvi import Budget, Ledger
 from fedvi.errors import BudgetClosed, LedgerError, OtherData
-from fedvi.federation.demo.tables import SITES, adult_description
+from fedvi.federation.demo.run import SITES, adult_description
 from fedvi.privacy.events import gaussian
 from fedvi.privacy.ledger.ledger import read
 from fedvi.privacy.ledger.overlap import Overlap, Sketch, _siphash, number_hashes, text_hashes

@@ -61,9 +61,9 @@ def _print(report: DemoReport, kept: Path | None) -> None:
     columns = "site|>rows|>updates|>epsilon|>sent again|>refused"
     rows = (
         (
-            *(site[key] for key in ("name", "rows", "updates")),
-            f"{rounded_up(site['epsilon'])} of {site['epsilon_max']:g}",
-            *(site[key] for key in ("repeated", "refused")),
+            *(site.name, site.rows, site.updates),
+            f"{rounded_up(site.epsilon or 0.0)} of {site.epsilon_max:g}",
+            *(site.repeated, site.refused),
         )
         for site in report.sites
     )
@@ -89,7 +89,7 @@ def bench(
 
     Real processes with real certificates on loopback, ledgers and files synced to disk at every step.
     """
-    from fedvi.federation.demo.speed import measure_speed
+    from fedvi.federation.demo.run import measure_speed
 
     shown = working("Running a coordinator and 4 sites ...", quiet=as_json)
     with tempfile.TemporaryDirectory(prefix="fedvi-bench-") as folder, shown:

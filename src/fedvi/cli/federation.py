@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from fedvi.federation.coordinator_file import CoordinatorFile
+    from fedvi.federation.coordinator_file import CoordinatorFile, Refusal
+    from fedvi.federation.status import SiteStatus, Status
 
 app = typer.Typer(help="Coordinate a real federation of sites over mutual TLS.", no_args_is_help=True)
 app.command()(demo)
@@ -160,23 +162,23 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
     from fedvi.federation.status import status_of
 
     with _opened(folder) as store:
-        found = status_of(store) | {"running": running(folder / PID) is not None}
+        found, is_running = status_of(store), running(folder / PID) is not None
     if as_json:
-        print_json(found)
+        print_json(dataclasses.asdict(found) | {"running": is_running})
         return
     show(table_of(found))
-    over = f"over: {found['stop']}" if found["over"] else f"ending: {found['stop']}" if found["stop"] else "not over"
-    typer.echo(f"The federation is {over}; the coordinator is {'running' if found['running'] else 'not running'}.")
-    show(*found["health"], *map(_refusal, found["refusals"][:SHOWN_REFUSALS]))
-    if found["over"]:
+    over = f"over: {found.stop}" if found.over else f"ending: {found.stop}" if found.stop else "not over"
+    typer.echo(f"The federation is {over}; the coordinator is {'running' if is_running else 'not running'}.")
+    show(*found.health, *map(_refusal, found.refusals[:SHOWN_REFUSALS]))
+    if found.over:
         typer.echo(f"Write the posterior: fedvi federation export {folder} --out model.fedvi")
-    elif not found["running"]:
+    elif not is_running:
         typer.echo(f"Start it: fedvi federation start {folder}")
 
 
-def _refusal(each: dict[str, Any]) -> str:
-    when = datetime.datetime.fromtimestamp(each["time"]).strftime("%F %T")
-    return f"Refused at {when}, {each['site']}: {each['reason']}"
+def _refusal(each: Refusal) -> str:
+    when = datetime.datetime.fromtimestamp(each.time).strftime("%F %T")
+    return f"Refused at {when}, {each.site}: {each.reason}"
 
 
 @app.command()
@@ -257,20 +259,20 @@ def _page(
 
 
 @contextlib.contextmanager
-def _shown() -> Iterator[Callable[[Callable[[], dict[str, Any]]], None]]:
+def _shown() -> Iterator[Callable[[Callable[[], Status]], None]]:
     """Give a function that shows a status: a live table in a terminal, else a line now and then."""
     due, said = 0.0, ""
     with live() as (update, _):
 
-        def shown(status: Callable[[], dict[str, Any]]) -> None:
+        def shown(status: Callable[[], Status]) -> None:
             nonlocal due, said
             if update is not None:
                 update(table_of(status()))
             elif time.monotonic() >= due:
                 found = status()
-                states = [site["state"] for site in found["sites"]]
+                states = [site.state for site in found.sites]
                 counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-                text = f"q after {found['version']} updates; sites: {counts}"
+                text = f"q after {found.version} updates; sites: {counts}"
                 if text != said:
                     typer.echo(text)
                 due, said = time.monotonic() + 10, text
@@ -278,21 +280,20 @@ def _shown() -> Iterator[Callable[[Callable[[], dict[str, Any]]], None]]:
         yield shown
 
 
-def table_of(status: dict[str, Any]) -> Table:
+def table_of(status: Status) -> Table:
     """Return the table of a federation's sites."""
     from fedvi.federation.status import ago
     from fedvi.privacy.ledger.statement import rounded_up
 
-    def row(site: dict[str, Any]) -> tuple[str, ...]:
-        seen = "never" if site["last_seen"] is None else ago(status["time"] - site["last_seen"])
-        known = site["epsilon_max"] is not None
-        epsilon = f"{rounded_up(site['epsilon'])} of {site['epsilon_max']:g}" if known else "-"
-        rows, stale = ("-" if site[key] is None else str(site[key]) for key in ("rows", "staleness"))
-        return (site["name"], site["state"], seen, str(site["updates"]), rows, epsilon, stale, str(site["refused"]))
+    def row(site: SiteStatus) -> tuple[object, ...]:
+        seen = "never" if site.last_seen is None else ago(status.time - site.last_seen)
+        epsilon = "-" if site.epsilon is None else f"{rounded_up(site.epsilon)} of {site.epsilon_max:g}"
+        rows, stale = ("-" if number is None else number for number in (site.rows, site.staleness))
+        return site.name, site.state, seen, site.updates, rows, epsilon, stale, site.refused
 
     return table(
         "site|state|>last seen|>updates|>rows|>epsilon declared|>stale|>refused",
-        map(row, status["sites"]),
-        title=f"{status['name']}: q after {status['version']} updates",
+        map(row, status.sites),
+        title=f"{status.name}: q after {status.version} updates",
         caption="stale: updates of others that a site's last one had not seen",
     )

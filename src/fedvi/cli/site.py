@@ -81,7 +81,7 @@ def join(
             for line in site.noticed:
                 typer.echo(f"Noticed (this stays here): {line}.")
             typer.echo(f"The ledger admits {site.remaining} more updates.")
-        settings.accepting(()).save()  # a confirmation holds once: the ledger has it now
+        dataclasses.replace(settings, accept=()).save()  # a confirmation holds once: the ledger has it now
         _want(settings, WORKING)
         if not background:
             _work(settings)
@@ -206,7 +206,7 @@ def _settings(
     from fedvi.federation.settings import SiteSettings
 
     if data is None and eps is None and ledger is None:
-        return SiteSettings.load(folder).accepting(accept)
+        return dataclasses.replace(SiteSettings.load(folder), accept=accept)
     if data is None or eps is None or ledger is None:
         given = {"--data": data, "--eps": eps, "--ledger": ledger}
         missing = ", ".join(name for name, value in given.items() if value is None)

@@ -1,6 +1,11 @@
 """How a site takes part: its table, budget and ledger, in a file beside the kit that the coordinator gave it.
 
-The file never leaves the site. What the kit holds is public to all sites: federation and schema.
+The file never leaves the site. What the kit holds is public to all sites: federation and schema. What the site allows,
+whatever a coordinator asks for, is in a file of its own, which is never part of a kit: `policy.toml`.
+
+    kinds = ["student_t:StudentT"]        classes beyond fedvi's own that may be built here: building runs their code
+
+These classes must be installed, or in a file beside the policy.
 """
 
 from __future__ import annotations
@@ -10,19 +15,41 @@ import time
 from pathlib import Path
 
 from fedvi.checks import in_range
-from fedvi.config import fill, read_toml
+from fedvi.config import PLACE, fill, read_toml, search
 from fedvi.errors import InputError, LedgerInUse
 from fedvi.federation.description import Description
-from fedvi.federation.policy import FILE as POLICY
-from fedvi.federation.policy import Policy
 from fedvi.federation.site import Site
 from fedvi.files import write
 from fedvi.privacy.budget import Budget
+from fedvi.privacy.ledger.overlap import Sketch
 from fedvi.tables.encode import Encoded, encode, sketch_of
 
-FOLDER, FILE, STATE = "fedvi", "site.toml", "site.db"
+FOLDER, FILE, STATE, POLICY = "fedvi", "site.toml", "site.db", "policy.toml"
 
 PATIENCE = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A site's policy; without a file, nothing but fedvi's own kinds."""
+
+    kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            if not PLACE.fullmatch(kind):
+                raise InputError(f'Expected kinds to be like "module:Class", got {kind!r}.')
+
+    @classmethod
+    def load(cls, path: Path) -> Policy:
+        """Return the policy in a file. Its folder is searched for the modules that it names."""
+        try:
+            policy = fill(cls, read_toml(path, "the policy of a site"))
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        if policy.kinds:
+            search(path.parent)
+        return policy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +106,6 @@ class SiteSettings:
         except InputError as error:
             raise InputError(f"Cannot use {path}: {error} Join again with fedvi site join.") from None
 
-    def accepting(self, words: tuple[str, ...]) -> SiteSettings:
-        """Return the settings with other words accepted."""
-        return dataclasses.replace(self, accept=words)
-
     def save(self) -> None:
         """Write the file, for the site's eyes only."""
         import tomli_w
@@ -107,22 +130,18 @@ class SiteSettings:
 
         patience: seconds to wait for another process of the site, killed or about to end, to let go of the ledger.
         """
-        encoded = self.read()
+        encoded, description = self.read(), self.description
         assert encoded.y is not None
+        table = encoded.x, encoded.y
         deadline = time.monotonic() + patience
+
+        def sketch(key: bytes) -> Sketch:
+            return sketch_of(description.schema, self.data, key, encoding=self.encoding)
+
         while True:
             try:
-                table = (encoded.x, encoded.y)
-                return Site.open(
-                    self.state,
-                    self.description,
-                    table,
-                    self.budget,
-                    self.ledger,
-                    self.accept,
-                    self.public_rows,
-                    lambda key: sketch_of(self.description.schema, self.data, key, encoding=self.encoding),
-                )
+                mine = self.budget, self.ledger, self.accept, self.public_rows
+                return Site.open(self.state, description, table, *mine, sketch)
             except LedgerInUse:
                 if time.monotonic() > deadline:
                     raise

@@ -6,7 +6,6 @@ import dataclasses
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from fedvi.config import kind_of
 from fedvi.federation.coordinator_file import ABSENT, CoordinatorFile, Refusal, SiteRecord
@@ -20,58 +19,102 @@ SILENT = 60.0
 RECENT = 600.0
 """Seconds for which a refusal is news."""
 
-OF_SITE = ("name", "state", "last_seen", "updates", "staleness", "repeated", "refused")
-DECLARED = ("rows", "epsilon", "epsilon_max", "delta")
-"""What is shown of a site, and of what it declares."""
+SCORED_EVERY = 3.0
+"""Seconds between measurements of q."""
+
+MOST_UPDATES = 2000
+"""Of all updates, about so many are shown."""
+
+Score = tuple[int, float, float | None, float]
+"""Version of q, time, accuracy (None for numbers) and log-likelihood."""
 
 
 class Scores:
     """How well q predicts a public test set, measured now and then."""
 
-    def __init__(self, store: CoordinatorFile, table: Path, every: float = 3.0):
+    def __init__(self, store: CoordinatorFile, table: Path):
         rows = encode(store.description.schema, table)
-        self._store, self._x, self._y, self._every = store, rows.x, rows.y, every
+        self._store, self._x, self._y = store, rows.x, rows.y
         self._lock, self._due = threading.Lock(), 0.0
-        self.history: list[tuple[int, float, float | None, float]] = []
+        self.history: list[Score] = []
 
-    def measured(self) -> list[tuple[int, float, float | None, float]]:
-        """Return version, time, accuracy (None for numbers) and log-likelihood, with a new line if q is new."""
+    def measured(self) -> tuple[Score, ...]:
+        """Return all measurements, with a new one if q is new."""
         with self._lock:
             version, now = self._store.version, time.time()
             known = bool(self.history) and self.history[-1][0] == version
             if not known and time.monotonic() >= self._due:
                 scores = evaluate(self._store.description.spec.model, self._store.posterior, self._x, self._y)  # type: ignore[arg-type]
                 self.history.append((version, now, scores.get("accuracy"), scores["log_likelihood"]))
-                self._due = time.monotonic() + self._every
-            return list(self.history)
+                self._due = time.monotonic() + SCORED_EVERY
+            return tuple(self.history)
 
 
-def status_of(store: CoordinatorFile, scores: Scores | None = None) -> dict[str, Any]:
-    """Return everything that people may want to see."""
+@dataclasses.dataclass(frozen=True)
+class SiteStatus:
+    """A site as it is shown: of its record, and of what it declares; None before it was heard of."""
+
+    name: str
+    state: str
+    last_seen: float | None
+    updates: int
+    staleness: int | None
+    repeated: int
+    refused: int
+    rows: int | None
+    epsilon: float | None
+    epsilon_max: float | None
+    delta: float | None
+
+    @classmethod
+    def of(cls, site: SiteRecord) -> SiteStatus:
+        """Return what is shown of a record."""
+        own = site.name, site.state, site.last_seen, site.updates, site.staleness, site.repeated, site.refused
+        if (said := site.declared) is None:
+            return cls(*own, None, None, None, None)
+        return cls(*own, said.rows, said.epsilon, said.epsilon_max, said.delta)
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """Everything that people may want to see. updates: version, time, place of the site in `sites`, change of q."""
+
+    name: str
+    version: int
+    time: float
+    started: float | None
+    stop: str
+    over: bool
+    model: str
+    features: int
+    schema: str
+    sites: tuple[SiteStatus, ...]
+    updates: tuple[tuple[int, float, int, float], ...]
+    scores: tuple[Score, ...]
+    refusals: tuple[Refusal, ...]
+    health: tuple[str, ...]
+
+
+def status_of(store: CoordinatorFile, scores: Scores | None = None) -> Status:
+    """Return how a federation is now."""
     description, now, sites, refusals = store.description, time.time(), store.sites(), store.refusals()
-    place = {name: number for number, name in enumerate(store.names)}
-    updates = store.applied(most=2000)
-    return {
-        "name": description.name,
-        "version": store.version,
-        "time": now,
-        "started": store.started,
-        "stop": store.stop,
-        "over": store.over,
-        "model": kind_of(type(description.spec.model)),
-        "features": description.schema.dim,
-        "schema": description.schema.digest,
-        "sites": [_shown(site) for site in sites],
-        "updates": [[each.version, each.time, place[each.site], each.change] for each in updates],
-        "scores": [] if scores is None else [list(each) for each in scores.measured()],
-        "refusals": [dataclasses.asdict(each) for each in refusals],
-        "health": list(_complaints(store, sites, refusals, now)),
-    }
-
-
-def _shown(site: SiteRecord) -> dict[str, Any]:
-    declared = {key: getattr(site.declared, key, None) for key in DECLARED}
-    return {**{key: getattr(site, key) for key in OF_SITE}, **declared}
+    place = {site.name: number for number, site in enumerate(sites)}
+    return Status(
+        name=description.name,
+        version=store.version,
+        time=now,
+        started=store.started,
+        stop=store.stop,
+        over=store.over,
+        model=kind_of(type(description.spec.model)),
+        features=description.schema.dim,
+        schema=description.schema.digest,
+        sites=tuple(map(SiteStatus.of, sites)),
+        updates=tuple((each.version, each.time, place[each.site], each.change) for each in store.applied(MOST_UPDATES)),
+        scores=() if scores is None else scores.measured(),
+        refusals=tuple(refusals),
+        health=tuple(_complaints(store, sites, refusals, now)),
+    )
 
 
 def _complaints(

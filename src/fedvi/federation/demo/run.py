@@ -1,4 +1,7 @@
-"""The demonstration: UCI Adult over a coordinator and four sites, watched until they are done, or killed meanwhile."""
+"""The demonstration: UCI Adult over a coordinator and four sites, watched until they are done, or killed meanwhile.
+
+Also how many updates a real federation makes per second, and what one takes, if computing takes next to nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,29 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from fedvi.federation.demo.chaos import Chaos
+import numpy as np
+
+from fedvi.datasets.adult import load_adult, paper_split
+from fedvi.datasets.partitions import DirichletLabels
+from fedvi.errors import FedviError
 from fedvi.federation.demo.checking import Check
-from fedvi.federation.demo.local import LocalFederation
-from fedvi.federation.demo.tables import TEST, adult_description
+from fedvi.federation.demo.local import Chaos, LocalFederation
+from fedvi.federation.description import Description
 from fedvi.federation.page.server import LivePage
-from fedvi.federation.status import Scores, status_of
+from fedvi.federation.settings import FOLDER, STATE
+from fedvi.federation.site_file import SiteFile
+from fedvi.federation.status import Scores, SiteStatus, Status, status_of
 from fedvi.fitting.from_federation import fitted_of
+from fedvi.tables.columns import Number
+from fedvi.tables.infer import infer_schema
+from fedvi.tables.schema import Schema
+from fedvi.tables.targets import BinaryTarget
+
+SITES = ("east", "north", "south", "west")
+TEST = "test.csv"
+LEFT_OUT = ("fnlwgt", "education")
+"""A weight of the census, and what education-num says as a number."""
 
 BETWEEN_KILLS = (3.0, 10.0)
 """Seconds from one kill to the next, at least and at most."""
@@ -33,7 +50,7 @@ class DemoReport(Check):
     log_likelihood: float
     kills: dict[str, int]
     seconds: float
-    sites: list[dict[str, Any]]
+    sites: tuple[SiteStatus, ...]
 
 
 def demonstrate(
@@ -43,7 +60,7 @@ def demonstrate(
     updates: int,
     seed: int,
     chaos: float,
-    show: Callable[[dict[str, Any]], None],
+    show: Callable[[Status], None],
     say: Callable[[str], None],
 ) -> DemoReport:
     """Make the federation in a folder, run it to its end, and return what came of it.
@@ -78,5 +95,87 @@ def demonstrate(
             log_likelihood=measured["log_likelihood"],
             kills=dict(killer.kills),
             seconds=time.monotonic() - started,
-            sites=status_of(store)["sites"],
+            sites=status_of(store).sites,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """What was measured, while all sites were at work.
+
+    milliseconds: from one update of a site to its next: pay, compute, commit, send, apply, answer, commit; median.
+    answer_milliseconds: of that, from sending to the answer; mean over the last updates.
+    """
+
+    sites: int
+    updates: int
+    updates_per_second: float
+    milliseconds: float
+    answer_milliseconds: float
+    seconds_to_first: float
+
+
+def measure_speed(folder: Path, updates: int) -> Speed:
+    """Run a federation of tiny tables, and read the times off the coordinator's file."""
+    started = time.time()
+    federation = LocalFederation(folder, tiny_description(folder, updates), 1.0)
+    with federation.running(), federation.store() as store:
+        for _ in federation.until_over(store, LIMIT):
+            pass
+        applied = store.applied()
+    times = {
+        site: np.array([each.time for each in applied if each.site == site]) for site in federation.description.sites
+    }
+    first, last = max(each[0] for each in times.values()), min(each[-1] for each in times.values())
+    together = [each.time for each in applied if first <= each.time <= last]
+    if last <= first or len(together) < 10:
+        raise FedviError(f"Sites were never all at work at once in {updates} updates. Use more with --updates.")
+    cycles = np.concatenate([np.diff(each[(each >= first) & (each <= last)]) for each in times.values()])
+    answers = []
+    for site in federation.description.sites:
+        with SiteFile.open(federation.kit(site) / FOLDER / STATE) as file:
+            answers.append(file.load().latency or 0.0)
+    return Speed(
+        sites=len(times),
+        updates=len(together),
+        updates_per_second=(len(together) - 1) / (last - first),
+        milliseconds=1000 * float(np.median(cycles)),
+        answer_milliseconds=1000 * float(np.mean(answers)),
+        seconds_to_first=applied[0].time - started,
+    )
+
+
+def adult_description(folder: Path, epsilon: float, updates: int, seed: int) -> Description:
+    """Write SITE.csv for every site and test.csv, and return the federation.
+
+    Sites differ in size and in how many of their people earn much.
+    """
+    adult, split = load_adult(), paper_split()
+    columns = {name: np.where(column == "?", "unknown", column) for name, column in adult.columns.items()}
+    columns["income"] = np.where(adult.target > 0, ">50K", "<=50K")
+    train = {name: column[split.train_rows] for name, column in columns.items()}
+    schema = infer_schema(train, target="income", ignore=LEFT_OUT).schema  # the table is public
+    parts = DirichletLabels(clients=len(SITES), concentration=2.0, seed=seed).split(split.train[1])
+    for site, rows in zip(SITES, parts.values(), strict=True):
+        write_csv(folder / f"{site}.csv", {name: column[rows] for name, column in train.items()})
+    write_csv(folder / TEST, {name: column[split.test_rows] for name, column in columns.items()})
+    return Description("adult", SITES, schema, len(split.train_rows), updates=updates, epsilon=epsilon)
+
+
+def tiny_description(folder: Path, updates: int, sites: tuple[str, ...] = SITES, rows: int = 50) -> Description:
+    """Write tables with which an update is next to no work, two numbers and a few rows; return the federation."""
+    schema = Schema((Number("a", -4, 4, 0, 1), Number("b", -4, 4, 0, 1)), BinaryTarget("y", ("no", "yes")))
+    for number, site in enumerate(sites):
+        rng = np.random.default_rng(number)
+        numbers = {name: rng.normal(size=rows).round(3) for name in ("a", "b")}
+        write_csv(folder / f"{site}.csv", {**numbers, "y": np.where(numbers["a"] > numbers["b"], "yes", "no")})
+    return Description("tiny", sites, schema, rows * len(sites), updates=updates)
+
+
+def write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
+    """Write a table."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    csv.write_csv(pa.table({name: pa.array(column.tolist()) for name, column in columns.items()}), path)

@@ -8,20 +8,23 @@ and the federation, which runs elsewhere, not at all.
 from __future__ import annotations
 
 import contextlib
+import hmac
 import ipaddress
+import re
 import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 from fedvi.errors import InputError
-from fedvi.federation.page.access import LOOPBACK_NAMES, Access
-from fedvi.federation.page.page import live_page
-from fedvi.federation.page.snapshot import Snapshot
+from fedvi.federation.page.page import Snapshot, live_page
 
 MOST_CONNECTIONS = 32
 LONGEST_SILENCE = 5.0
@@ -30,6 +33,7 @@ LONGEST_CONNECTION = 10.0
 """Seconds that a connection may last."""
 
 TEXT, HTML, JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class LivePage:
@@ -43,9 +47,7 @@ class LivePage:
     address: the link to open, with the token if one is asked for.
     """
 
-    def __init__(
-        self, status: Callable[[], dict[str, Any]], host: str = "127.0.0.1", port: int = 0, token: str | None = None
-    ):
+    def __init__(self, status: Callable[[], object], host: str = "127.0.0.1", port: int = 0, token: str | None = None):
         family, place = _resolved(host, port)
         ip = ipaddress.ip_address(place[0])
         if token is None and not ip.is_loopback:
@@ -65,6 +67,63 @@ class LivePage:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may look. token: asked for, unless None. names: that the Host header may have; None for any.
+
+    On loopback: whoever is on this machine, under a name of this machine. A page of another site that has its own name
+    point here ("DNS rebinding") is refused by the Host header. A token given for loopback is asked for there too, for
+    machines with several people on them.
+    Elsewhere: whoever has the token: in the link, then in a cookie; or as `Authorization: Bearer`.
+    """
+
+    token: str | None
+    names: frozenset[str] | None
+
+    def __post_init__(self) -> None:
+        if self.token is not None and not re.fullmatch(r"[A-Za-z0-9_.~-]{16,256}", self.token):
+            raise InputError(
+                "Expected a token of 16 to 256 letters, digits and -_.~, "
+                f"got {len(self.token)} characters. Leave it out to have one made."
+            )
+
+    def names_us(self, hosts: list[str]) -> bool:
+        """Return whether the Host headers of a request are one, with a name that we go by.
+
+        >>> Access(None, LOOPBACK_NAMES).names_us(["localhost:8080"])
+        True
+        >>> Access(None, LOOPBACK_NAMES).names_us(["evil.example"])
+        False
+        """
+        if self.names is None:
+            return True
+        found = re.fullmatch(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(:\d{1,5})?", hosts[0].lower()) if len(hosts) == 1 else None
+        return found is not None and found[1] in self.names
+
+    def by_link(self, query: str) -> bool:
+        """Return whether the query of a link has the token."""
+        try:
+            given = parse_qs(query, max_num_fields=8).get("token", [])
+        except ValueError:
+            return False
+        return len(given) == 1 and self._is_token(given[0])
+
+    def by_headers(self, headers: Message, cookie: str) -> bool:
+        """Return whether a request's headers have the token, in the cookie of that name too, or none is asked for."""
+        if self.token is None:
+            return True
+        kind, _, given = (headers.get("Authorization") or "").partition(" ")
+        if kind.lower() == "bearer":
+            return self._is_token(given.strip())
+        cookies = (one.strip().partition("=") for one in (headers.get("Cookie") or "").split(";"))
+        return any(name == cookie and self._is_token(value) for name, _, value in cookies)
+
+    def _is_token(self, given: str) -> bool:
+        """Compare in a time that does not say how much of it was right."""
+        known = self.token is not None
+        return known and hmac.compare_digest(given.encode("utf-8", "replace"), (self.token or "").encode())
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:

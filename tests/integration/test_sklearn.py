@@ -84,7 +84,7 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(InputError, match="bounds"):
         FederatedLogisticRegression(bounds=(1.0, 1.0)).fit(x, y)
     with pytest.raises(InputError, match="bounds"):
-        FederatedLogisticRegression(bounds=3.0).fit(x, y)
+        FederatedLogisticRegression(bounds=3.0).fit(x, y)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="Only binary"):
         FederatedLogisticRegression().fit(x, np.arange(40) % 3)
     with pytest.raises(InputError, match="target_bounds"):

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,27 +20,27 @@ from fedvi.checks import whole
 from fedvi.config import build
 from fedvi.datasets.partitions import ByColumn
 from fedvi.errors import InputError
-from fedvi.families.base import Factor
 from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
 from fedvi.inference.rows import CheckedTable
-from fedvi.inference.spec import STANDARDISE, UPDATES, WIDTH, Spec, default_spec
+from fedvi.inference.spec import STANDARDISE, UPDATES, WIDTH, default_spec
 from fedvi.models.base import Model, width_rows
 from fedvi.privacy.budget import AUTO, Budget
 from fedvi.privacy.sampling import STATISTIC, Seeded, default_public_rows
 from fedvi.privacy.sums import BoundedSum, part_of
 from fedvi.pytree import stack
-from fedvi.simulation.results import Result
 from fedvi.simulation.simulate import simulate
 from fedvi.tables.encode import Encoded, encode
+from fedvi.tables.read import Source
 from fedvi.tables.schema import Schema
 from fedvi.tables.standardise import Standardisation
 
+Tables = Source | Mapping[str, Source] | Sequence[Source]
 Vectors = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def fit(
     schema: Schema | str | PathLike[str],
-    tables: Any,
+    tables: Tables,
     *,
     site_column: str | None = None,
     model: Model | str | None = None,
@@ -104,15 +103,20 @@ def fit_rows(
     standard = Standardisation.of(schema)
     declared = _declared(sites, public_rows, private=epsilon is not None)
     rows = sum(declared.values())
-    budgets = None if epsilon is None else _budgets(epsilon, delta, declared)
-    if standardise and budgets is None:
+    budgets = {} if epsilon is None else _budgets(epsilon, delta, declared)
+    if standardise and not budgets:
         raise InputError("Expected a privacy budget to standardise by, got epsilon=None. Leave one of them out.")
-    first = _parts(budgets, STANDARDISE, 2 * len(standard.names)) if standardise and standard.names else {}
-    last = _parts(budgets, WIDTH, 1)
+    names = standard.names if standardise else ()
+    first = {name: part_of(budget, STANDARDISE, 2 * len(names)) for name, budget in budgets.items() if names}
+    last = {name: part_of(budget, WIDTH) for name, budget in budgets.items()}
+    left = {
+        name: budget.beside(Counter(part[name].event for part in (first, last) if part))
+        for name, budget in budgets.items()
+    }
 
-    def released(parts: dict[str, BoundedSum], vectors: Vectors, number: int, *, average: bool) -> np.ndarray:
+    def released(parts: Mapping[str, BoundedSum], vectors: Vectors, number: int, *, average: bool) -> np.ndarray:
         """Return the sum over all sites, as released; without budgets, as it is."""
-        total: Any = 0.0
+        total: float | np.ndarray = 0.0
         for index, (name, (x, y)) in enumerate(sites.items()):
             summands, source = vectors(x, y), Seeded(seed, STATISTIC, index, number)
             own = parts[name].release(summands, declared[name], source, average=average) if parts else summands.sum(0)
@@ -123,7 +127,7 @@ def fit_rows(
         scales = standard.scales(released(first, standard.vectors, 0, average=False), rows, _noise(first))
         schema = standard.schema(schema, *scales)
         sites = encoded(schema)
-    least = None if budgets is None else min(budget.epsilon for budget in budgets.values())
+    least = min((budget.epsilon for budget in budgets.values()), default=None)
     chosen = default_spec(schema, rows, least, updates, model)
     result = simulate(
         sites,
@@ -134,37 +138,24 @@ def fit_rows(
         max_updates=chosen.updates,
         public_rows=declared,
         feature_bound=schema.feature_bound,
-        privacy=None if budgets is None else _what_is_left(budgets, first, last),
+        privacy=left or None,
         progress=progress,
     )
     used, mean = chosen.model, result.posterior.mean
     total = released(last, width_rows(used, np.asarray(mean)), 1, average=True)
     ratio = used.width_ratio(float(total[0]) / rows, _noise(last) / rows)
-    factors = {name: used.corrected_factor(state.factor, ratio, mean) for name, state in result.clients.items()}
-    return _fitted(schema, used.corrected(ratio), chosen, factors, declared, result)
-
-
-def _fitted(
-    schema: Schema,
-    model: Model,
-    chosen: Spec,
-    factors: Mapping[str, Factor],
-    sites: dict[str, int],
-    result: Result,
-) -> Fitted:
-    privacy = result.privacy
-    records = tuple(
-        SiteRecord.of(name, rows, int(result.clients[name].sequence), schema.digest, privacy.get(name))
-        for name, rows in sites.items()
+    factors = stack([used.corrected_factor(result.clients[name].factor, ratio, mean) for name in declared])
+    records = (
+        SiteRecord.of(name, said, int(result.clients[name].sequence), schema.digest, result.privacy.get(name))
+        for name, said in declared.items()
     )
-    stacked = stack([factors[name] for name in sites])
     return Fitted(
         schema=schema,
-        model=model,
+        model=used.corrected(ratio),
         prior=chosen.prior,
-        factors=stacked,
-        posterior=posterior_of(chosen.prior, stacked),
-        sites=records,
+        factors=factors,
+        posterior=posterior_of(chosen.prior, factors),
+        sites=tuple(records),
         statement=result.statement,
         simulated=True,
         settings={"spec": chosen.plain, "schedule": result.checkpoint.settings["schedule"]},  # never the seed of noise
@@ -172,25 +163,24 @@ def _fitted(
 
 
 def read_sites(
-    schema: Schema, tables: Any, site_column: str | None, min_rows: int, encoding: str
+    schema: Schema, tables: Tables, site_column: str | None, min_rows: int, encoding: str
 ) -> dict[str, CheckedTable]:
     """Return the encoded rows of every site by name."""
     whole("min_rows", min_rows, 1)
-    if site_column is not None:
-        if isinstance(tables, list | tuple):
-            if len(tables) != 1:
-                raise InputError(f"Expected one table for the site column {site_column!r}, got {len(tables)}.")
-            (tables,) = tables
-        encoded = encode(schema, tables, site_column=site_column, encoding=encoding)
-        x, y = encoded.x, _targets(encoded)
-        groups = ByColumn(site_column, min_rows).split(y, {site_column: encoded.sites})
-        return {name: (x[rows], y[rows]) for name, rows in groups.items()}
-    by_site = tables if isinstance(tables, Mapping) else _by_file(tables)
-    parts = {str(name): encode(schema, table, encoding=encoding) for name, table in by_site.items()}
-    return {name: (part.x, _targets(part)) for name, part in parts.items()}
+    if site_column is None:
+        by_site = tables if isinstance(tables, Mapping) else _by_file(tables)
+        return {str(name): _rows(encode(schema, table, encoding=encoding)) for name, table in by_site.items()}
+    if isinstance(tables, Sequence) and not isinstance(tables, str):
+        if len(tables) != 1:
+            raise InputError(f"Expected one table for the site column {site_column!r}, got {len(tables)}.")
+        (tables,) = tables
+    encoded = encode(schema, tables, site_column=site_column, encoding=encoding)
+    x, y = _rows(encoded)
+    groups = ByColumn(site_column, min_rows).split(y, {site_column: encoded.sites})
+    return {name: (x[rows], y[rows]) for name, rows in groups.items()}
 
 
-def _by_file(tables: Any) -> dict[str, Any]:
+def _by_file(tables: object) -> dict[str, Source]:
     """Return tables by the names of their files."""
     if not isinstance(tables, list | tuple) or not all(isinstance(path, str | PathLike) for path in tables):
         raise InputError("Expected a site column, or one table per site, got one table. Say which column has the site.")
@@ -202,9 +192,9 @@ def _by_file(tables: Any) -> dict[str, Any]:
     return dict(zip(names, tables, strict=True))
 
 
-def _targets(encoded: Encoded) -> np.ndarray:
+def _rows(encoded: Encoded) -> CheckedTable:
     assert encoded.y is not None
-    return encoded.y
+    return encoded.x, encoded.y
 
 
 def _declared(
@@ -233,16 +223,6 @@ def _budgets(epsilon: float | Mapping[str, float], delta: float | str, sites: di
         name: Budget(epsilon[name] if isinstance(epsilon, Mapping) else epsilon, delta).fixed(rows)
         for name, rows in sites.items()
     }
-
-
-def _parts(budgets: dict[str, Budget] | None, share: float, numbers: int) -> dict[str, BoundedSum]:
-    return {name: part_of(budget, share, numbers) for name, budget in (budgets or {}).items()}
-
-
-def _what_is_left(budgets: dict[str, Budget], *parts: dict[str, BoundedSum]) -> dict[str, Budget]:
-    """Return the budgets beside the sums that they pay for too."""
-    events = {name: Counter(part[name].event for part in parts if part) for name in budgets}
-    return {name: budget.beside(events[name]) for name, budget in budgets.items()}
 
 
 def _noise(parts: Mapping[str, BoundedSum]) -> float:

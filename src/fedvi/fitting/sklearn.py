@@ -13,6 +13,7 @@ Needs scikit-learn: `pip install 'fedvi[sklearn]'`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +24,7 @@ from fedvi.fitting.fit import fit_rows
 from fedvi.fitting.fitted import Fitted
 from fedvi.inference.spec import UPDATES
 from fedvi.tables.columns import Number
-from fedvi.tables.read import Chunk, Counts
+from fedvi.tables.encode import encode
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget, Predictions, Target
 
@@ -43,12 +44,21 @@ __all__ = ["FederatedLinearRegression", "FederatedLogisticRegression"]
 class _Federated(BaseEstimator):
     """What both estimators have in common: sites, bounds, and the fit."""
 
-    epsilon: Any
-    delta: Any
-    bounds: Any
-    updates: int
-    random_state: Any
     fitted_: Fitted
+
+    def __init__(
+        self,
+        epsilon: float | Mapping[str, float] | None = 1.0,
+        delta: float | str = "auto",
+        bounds: tuple[ArrayLike, ArrayLike] = (-3.0, 3.0),
+        updates: int = UPDATES,
+        random_state: int | np.random.RandomState | None = None,
+    ):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.updates = updates
+        self.random_state = random_state
 
     def _fit(self, x: np.ndarray, y: np.ndarray, target: Target, sites: ArrayLike | None) -> Self:
         low, high = _bounds("bounds", self.bounds, x.shape[1])
@@ -90,29 +100,14 @@ class FederatedLogisticRegression(ClassifierMixin, _Federated):
     updates: of every site. random_state: seeds the simulation, its noise too.
     """
 
-    def __init__(
-        self,
-        epsilon: Any = 1.0,
-        delta: float | str = "auto",
-        bounds: Any = (-3.0, 3.0),
-        updates: int = UPDATES,
-        random_state: Any = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.updates = updates
-        self.random_state = random_state
-
     def fit(self, X: Any, y: Any, sites: ArrayLike | None = None) -> Self:  # noqa: N803
         """Simulate the federation; `sites` names the site of every row, None for one site."""
         x, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) != 2:
-            kind = type_of_target(y)
-            if len(self.classes_) > 2:
-                raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
+        if len(self.classes_) > 2:
+            raise InputError(f"Only binary classification is supported. The type of the target is {type_of_target(y)}.")
+        if len(self.classes_) < 2:
             raise InputError(f"Expected two classes in y, got one class: {self.classes_[0]!r}.")
         target = BinaryTarget("target", (str(self.classes_[0]), str(self.classes_[1])))
         return self._fit(x, 2.0 * codes - 1, target, sites)
@@ -147,19 +142,15 @@ class FederatedLinearRegression(RegressorMixin, _Federated):
 
     def __init__(
         self,
-        epsilon: Any = 1.0,
+        epsilon: float | Mapping[str, float] | None = 1.0,
         delta: float | str = "auto",
-        bounds: Any = (-3.0, 3.0),
+        bounds: tuple[ArrayLike, ArrayLike] = (-3.0, 3.0),
         target_bounds: tuple[float, float] = (-3.0, 3.0),
         updates: int = UPDATES,
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
     ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
+        super().__init__(epsilon, delta, bounds, updates, random_state)
         self.target_bounds = target_bounds
-        self.updates = updates
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sites: ArrayLike | None = None) -> Self:  # noqa: N803
         """Simulate the federation; `sites` names the site of every row, None for one site."""
@@ -193,11 +184,8 @@ def _bounds(name: str, bounds: Any, columns: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _encoded(schema: Schema, x: np.ndarray) -> np.ndarray:
-    """Return what `fedvi.tables.encode` gives for these columns."""
-    numbers = {column.name: values for column, values in zip(schema.columns, x.T, strict=True)}
-    chunk = Chunk("X", 0, len(x), numbers, {})
-    features = [column.encode(chunk, Counts()) for column in schema.columns]
-    return np.column_stack([np.ones(len(x)), *features]).astype(np.float32)
+    table = {column.name: values for column, values in zip(schema.columns, x.T, strict=True)}
+    return encode(schema, table, target=False).x
 
 
 def _by_site(x: np.ndarray, y: np.ndarray, sites: ArrayLike | None) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -30,10 +30,6 @@ T = TypeVar("T")
 Kind = Literal["number", "text"]
 NUMBER: Kind = "number"
 TEXT: Kind = "text"
-
-Source = str | os.PathLike | Any
-"""The path of a table, an object that speaks Arrow (pandas, polars, pyarrow), a dictionary of columns, a `TableSource`.
-"""
 
 TEXT_FILES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_FILES = (".parquet", ".pq")
@@ -168,6 +164,17 @@ class TableSource(ABC):
         """Yield chunks of columns that are there."""
 
 
+@runtime_checkable
+class SpeaksArrow(Protocol):
+    """A table of pandas, polars, pyarrow and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+Source = str | os.PathLike[str] | TableSource | SpeaksArrow | Mapping[str, Any]
+"""The path of a table, a reader, an object that speaks Arrow, or a dictionary of columns."""
+
+
 def open_table(source: Source, *, name: str | None = None, encoding: str = "utf-8") -> TableSource:
     """Return a reader of a table.
 
@@ -185,7 +192,7 @@ def open_table(source: Source, *, name: str | None = None, encoding: str = "utf-
         return _open_file(Path(source), name or str(source), encoding)
     if isinstance(source, Mapping):
         return ObjectReader(table_of(source, name or "the dictionary"), name or "the dictionary")
-    if hasattr(source, "__arrow_c_stream__"):
+    if isinstance(source, SpeaksArrow):
         kind = type(source)
         return ObjectReader(source, name or f"the {kind.__module__.split('.')[0]} {kind.__name__}")
     raise InputError(

@@ -30,18 +30,14 @@ def run_bench(
         from benchmarks.growth import measure_growth
 
         rounds = 3 if quick else 40
-        if not steps.peers_installed():
-            notes.append(steps.MISSING)
         show("Compiling and timing the steps ...")
-        results = steps.measure_steps(seed, rounds)
+        results = steps.measure_steps(seed, rounds, notes)
         show("Timing the accountant ...")
         results |= costs.measure_accountant(rounds)
         show("Starting new processes ...")
         results |= costs.measure_cold_start(1 if quick else 3)
         if growth:
-            results["growth"] = measure_growth(seed, quick=quick, show=show)
-            notes.extend(f"Left out: {reason}" for reason in results["growth"]["left_out"])
-            results |= results["growth"]["keys"]
+            results |= measure_growth(seed, notes, quick=quick, show=show)
         settings = {"rows": steps.ROWS, "features": steps.FEATURES, "batch": steps.BATCH, "steps": steps.STEPS}
         settings |= {"seeds": steps.SEEDS, "rounds": rounds, "seed": seed, "quick": quick}
         return {**results, "machine": describe_machine(), "settings": settings, "notes": notes}

@@ -14,32 +14,38 @@ from fedvi import console
 
 app = typer.Typer(help="Measure fedvi on this machine, as ratios.", no_args_is_help=True, add_completion=False)
 Quick = Annotated[bool, typer.Option("--quick", help="Few rounds, to see that all works.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the made-up rows and of all draws.")]
-Out = Annotated[Path | None, typer.Option(help="Directory to write to. Default: fedvi-runs/bench-DATE-TIME.")]
-Rows = Annotated[int, typer.Option(min=10, help="Of the long table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+@app.command("growth", help="Measure steps, and how cost grows with clients, rows, features and others: some minutes.")
+@app.command("steps", help="Time private steps in turns with bare matrix products, PyTorch and Opacus; on one thread.")
+def measure(
+    context: typer.Context,
+    quick: Quick = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the made-up rows and of all draws.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Write here. Default: fedvi-runs/bench-DATE-TIME.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write bench.json and bench.png, and growth.png. PyTorch and Opacus: install the extra named bench."""
+    with console.working("Measuring ...", quiet=as_json) as status:
+        results = run_bench(growth=context.info_name == "growth", quick=quick, seed=seed, show=status.update)
+        from benchmarks import render
+
+        directory = out or Path("fedvi-runs") / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
+        directory.mkdir(parents=True, exist_ok=True)
+        numbers = directory / "bench.json"
+        numbers.write_text(json.dumps(results, indent=1) + "\n")
+        written = [numbers, *render.write_figures(results, directory)]
+    lines = (*results["notes"], f"Written: {', '.join(map(str, written))}")
+    _show(results, render.tables(results), *lines, as_json=as_json)
+
+
 @app.command()
-def steps(quick: Quick = False, seed: Seed = 0, out: Out = None, as_json: Json = False) -> None:
-    """Time private steps in turns with bare matrix products, PyTorch and Opacus; on one thread.
-
-    Writes bench.json and bench.png. To compare with PyTorch and Opacus, install the extra named bench.
-    """
-    _measure(growth=False, quick=quick, seed=seed, out=out, as_json=as_json)
-
-
-@app.command()
-def growth(quick: Quick = False, seed: Seed = 0, out: Out = None, as_json: Json = False) -> None:
-    """Measure steps, and how cost grows with clients, rows, features, batch and seeds: some minutes.
-
-    Writes growth.png beside what `steps` writes.
-    """
-    _measure(growth=True, quick=quick, seed=seed, out=out, as_json=as_json)
-
-
-@app.command()
-def tables(quick: Quick = False, rows: Rows = 10_000_000, as_json: Json = False) -> None:
+def tables(
+    quick: Quick = False,
+    rows: Annotated[int, typer.Option(min=10, help="Of the long table.")] = 10_000_000,
+    as_json: Json = False,
+) -> None:
     """Time the encoding of CSV files, a long one and one with a tenth of its rows, beside pandas.read_csv."""
     from benchmarks.render import csv_rows
     from benchmarks.tables import measure_tables
@@ -58,20 +64,6 @@ def cold(
 
     costs = measure_commands(times, Path(__file__).parents[1] / "examples")
     _show([cost._asdict() for cost in costs], {"commands": command_rows(costs)}, as_json=as_json)
-
-
-def _measure(*, growth: bool, quick: bool, seed: int, out: Path | None, as_json: bool) -> None:
-    with console.working("Measuring ...", quiet=as_json) as status:
-        results = run_bench(growth=growth, quick=quick, seed=seed, show=status.update)
-        from benchmarks import render
-
-        directory = out or Path("fedvi-runs") / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
-        directory.mkdir(parents=True, exist_ok=True)
-        numbers = directory / "bench.json"
-        numbers.write_text(json.dumps(results, indent=1) + "\n")
-        written = [numbers, *render.write_figures(results, directory)]
-    lines = (*results["notes"], f"Written: {', '.join(map(str, written))}")
-    _show(results, render.tables(results), *lines, as_json=as_json)
 
 
 def _show(results: object, tables: dict[str, list[list[str]]], *lines: str, as_json: bool) -> None:

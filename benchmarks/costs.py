@@ -6,7 +6,6 @@ pld_epsilon_ms     the epsilon of 69 updates by privacy-loss distributions, noth
 plan_ms            how many updates a new budget admits, nothing remembered
 help_s, import_s   best of a few fresh processes. `import fedvi` loads names when they are used; `from fedvi import
                    simulate` loads all
-first_compile_s    what a first simulation takes beyond a second one
 """
 
 from __future__ import annotations
@@ -18,35 +17,20 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from timeit import Timer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from benchmarks.steps import FEATURES, ROWS, STEPS
-from benchmarks.timing import Contender, output, take_turns
+from benchmarks.steps import FEATURES, ROWS, STEPS, algorithm_with, make_table
+from benchmarks.timing import Contender, in_new_process, output, take_turns
+from fedvi.models.logistic import LogisticRegression
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import Event
 from fedvi.privacy.ledger.ledger import Ledger
 from fedvi.privacy.mechanism import PoissonGaussian
+from fedvi.simulation.simulate import simulate
 
 UPDATES = 69
 CHARGES = 40
-FIRST_SIMULATION = """
-import time
-import numpy as np
-from fedvi import PVI, LogisticRegression, simulate
-from fedvi.inference import GradientSteps
-from fedvi.privacy import PoissonGaussian
-
-rng = np.random.default_rng(0)
-x = rng.normal(size=(200, 5))
-clients = [(x[:100], np.sign(x[:100, 0])), (x[100:], np.sign(x[100:, 0]))]
-algorithm = PVI(GradientSteps(25, 0.5, PoissonGaussian()))
-times = [time.perf_counter()]
-for _ in range(2):
-    simulate(clients, LogisticRegression(), seed=1, algorithm=algorithm, communications=4, progress=False)
-    times.append(time.perf_counter())
-print(times[1] - times[0] - (times[2] - times[1]))
-"""
 COMMANDS = (
     "--help",
     "budget --eps 0.5 --delta 1e-4 --noise-multiplier 5",
@@ -100,7 +84,16 @@ def measure_cold_start(times: int) -> dict[str, float]:
         "import_jax_s": ["-c", "import jax"],
     }
     seconds = {name: _best(times, name, command).seconds for name, command in commands.items()}
-    return {**seconds, "first_compile_s": min(float(output(["-c", FIRST_SIMULATION])) for _ in range(times))}
+    return {**seconds, "first_compile_s": min(in_new_process(first_compile) for _ in range(times))}
+
+
+def first_compile() -> float:
+    """Return what a first simulation takes beyond a second one, in this process."""
+    (x, y), algorithm = make_table(200, 5, 0), algorithm_with(PoissonGaussian())
+    tables = [(x[:100], y[:100]), (x[100:], y[100:])]
+    settings: Any = {"seed": 1, "algorithm": algorithm, "communications": 4, "progress": False}
+    first, second = Timer(lambda: simulate(tables, LogisticRegression(), **settings)).repeat(2, 1)
+    return first - second
 
 
 def measure_commands(times: int, examples: Path) -> list[Cost]:

@@ -3,12 +3,8 @@
     cost ~ size^exponent        least squares of log cost on log size, over the upper half of the points
 
 The upper half, because at small sizes a constant dominates and would hide what grows. Each point has a process of its
-own, so that its peak of memory is its own too. Axes `clients` and `rows` run `simulate`; `features`, `batch` and
-`seeds` time local steps beside the four bare products of the same size. Sizes are chosen so that only the axis grows:
-batches have a fixed size, whatever the number of rows.
-
-Points are minutes apart, and cannot take turns. So the clock is the processor's time of the process, which does not
-run while others have the core, and the best round counts.
+own, so that its peak of memory is its own too. Points cannot take turns: the best round counts. What the axes are, and
+what set-up is: docs/speed.md.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from time import process_time
 from timeit import Timer
 from typing import Any
 
-from benchmarks.steps import BATCH, FEATURES, ROWS, STEPS, algorithm_with, bare_products, make_table, one_site, updates
+from benchmarks.steps import BATCH, FEATURES, ROWS, STEPS, OneSite, algorithm_with, bare_products, make_table, updates
 from benchmarks.timing import in_new_process, kernel, peak_memory_mb, take_turns
 from fedvi.inference.algorithms import PVI
 from fedvi.inference.local_problem import GradientSteps
@@ -55,8 +51,8 @@ COPIES = 3
 """A table is run only if so many of it fit into the memory that is available."""
 
 
-def measure_growth(seed: int, *, quick: bool, show: Callable[[str], object]) -> dict[str, Any]:
-    """Return the points and exponents of every axis, single numbers by name, and what memory did not suffice for.
+def measure_growth(seed: int, notes: list[str], *, quick: bool, show: Callable[[str], object]) -> dict[str, Any]:
+    """Return the points and exponents of every axis, and single numbers by name; note what memory did not suffice for.
 
     quick: only the two smallest sizes of every axis, to see that all works.
     """
@@ -67,18 +63,16 @@ def measure_growth(seed: int, *, quick: bool, show: Callable[[str], object]) -> 
         return in_new_process(measure_point, axis=axis, size=size, **settings)
 
     curves = {axis: [point(axis, size) for size in sizes[: 2 if quick else None]] for axis, sizes in AXES.items()}
-    axes = {axis: {"points": points, "exponents": exponents(points)} for axis, points in curves.items()}
-    result: dict[str, Any] = {"axes": axes, "left_out": [], "keys": {}}
-    if not quick:
-        result["keys"]["features_1e5_over_blas"] = curves["features"][-1]["over_blas"]
-        needed = COPIES * 4 * WIDE_ROWS * (WIDE_FEATURES + 1)
-        available = kernel("meminfo", "MemAvailable").split()
-        if available and 1024 * int(available[0]) < needed:
-            reason = f"{WIDE_ROWS:,} rows of {WIDE_FEATURES} features: needs {needed / 1e9:.0f} GB of memory."
-            result["left_out"].append(reason)
-        else:
-            result["wide"] = point("rows", WIDE_ROWS, WIDE_FEATURES)
-    return result
+    growth = {"axes": {axis: {"points": points, "exponents": exponents(points)} for axis, points in curves.items()}}
+    if quick:
+        return {"growth": growth}
+    needed, available = COPIES * 4 * WIDE_ROWS * (WIDE_FEATURES + 1), kernel("meminfo", "MemAvailable").split()
+    if available and 1024 * int(available[0]) < needed:
+        table = f"{WIDE_ROWS:,} rows of {WIDE_FEATURES} features"
+        notes.append(f"Left out: {table}: needs {needed / 1e9:.0f} GB of memory.")
+    else:
+        growth["wide"] = point("rows", WIDE_ROWS, WIDE_FEATURES)
+    return {"growth": growth, "features_1e5_over_blas": curves["features"][-1]["over_blas"]}
 
 
 def exponents(points: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -158,7 +152,7 @@ def _steps(axis: str, size: int, seed: int, rounds: int) -> dict[str, Any]:
     rows = {"features": 10 * BATCH, "batch": LARGE_SITE}.get(axis, ROWS)
     steps = 5 if axis == "features" else STEPS  # noise of all steps is drawn before: less of it at 10^5 features
     began = process_time()
-    problem = one_site(seed, rows, features)
+    problem = OneSite(seed, rows, features)
     algorithm = algorithm_with(PoissonGaussian(fraction=0.0, minimum=batch), steps)
     contender = updates(problem, algorithm, seed, seeds, 1)
     set_up = process_time() - began

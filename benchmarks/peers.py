@@ -1,16 +1,13 @@
 """The private update in PyTorch, and a step of Opacus: peers to compare with, and a second opinion.
 
-*PyTorch*, as somebody writes it who knows it. Mathematics, draws and settings are those of
-`PVI(GradientSteps(steps, rate, PoissonGaussian()))`; the numbers agree with fedvi's to single precision. Everything is
-a vectorised operation on the rows of a batch, without padding, in single precision, without autograd. Two ways to clip:
+*PyTorch*: mathematics, draws and settings are those of `PVI(GradientSteps(steps, rate, PoissonGaussian()))`; the
+numbers agree with fedvi's to single precision. Two ways to clip:
 
     closed_form    squared norms of the gradients from row sums; a gradient per row never exists
     per_example    `vmap(grad(...))` of torch.func: a gradient for every row, then its norm
 
-*Opacus* makes steps of DP-SGD on logistic regression of the same size. The model is smaller: one weight per feature,
-where fedvi learns a mean and a variance of each. Batches are Poisson samples drawn before the clock starts, as fedvi's
-are. So Opacus' own parts are used, `GradSampleModule` and `DPOptimizer`, without its data loader, which would add more
-than half again. Noise is drawn inside the step: 109 numbers, where fedvi's come with the draws.
+*Opacus* makes steps of DP-SGD on logistic regression of the same size, on the same batches, by its own parts
+`GradSampleModule` and `DPOptimizer`. docs/speed.md says what differs.
 """
 
 from __future__ import annotations

@@ -44,9 +44,6 @@ COSTS = {
 }
 """Label and look of every kind of cost."""
 
-APART = 2.5
-"""Slopes are written this far apart, as a factor on the logarithmic axis."""
-
 
 def tables(results: dict[str, Any]) -> dict[str, Rows]:
     """Return all tables of a bench, by name."""
@@ -170,7 +167,6 @@ def draw_growth(results: dict[str, Any]) -> Figure:
 
 def _panel(axes: Axes, name: str, curve: dict[str, Any]) -> None:
     sizes = np.array([point["size"] for point in curve["points"]], float)
-    ends = []
     for cost, (label, look) in COSTS.items():
         if cost not in curve["exponents"] and cost == "setup_s":
             continue  # where nothing is set up but the program itself
@@ -178,11 +174,8 @@ def _panel(axes: Axes, name: str, curve: dict[str, Any]) -> None:
         values = unit * np.array([point[cost] for point in curve["points"]])
         axes.plot(sizes, values, color=look.colour, marker=look.marker, markersize=5, label=label)
         if cost in curve["exponents"]:
-            ends.append((values[-1], f" ^{curve['exponents'][cost]:.2f}", look.colour))
-    height = 0.0
-    for value, slope, colour in sorted(ends):
-        height = max(value, APART * height)
-        axes.annotate(slope, (sizes[-1], height), (4, 0), textcoords="offset points", va="center", color=colour)
+            slope = f" ^{curve['exponents'][cost]:.2f}"
+            axes.annotate(slope, (sizes[-1], values[-1]), (4, -4), textcoords="offset points", color=look.colour)
     axes.set(xscale="log", yscale="log", title=name, xlim=(sizes[0] / 2, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.45))
     for axis, labels in ((axes.xaxis, EngFormatter(sep="")), (axes.yaxis, StrMethodFormatter("{x:g}"))):
         axis.set_major_formatter(labels)

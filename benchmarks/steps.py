@@ -1,21 +1,14 @@
 """The main comparison: one local step of fedvi beside the bare products, PyTorch and Opacus, all taking turns.
 
-The site has the paper's size: 3,907 rows of 108 features are a tenth of UCI Adult, one of the paper's ten clients; a
-fiftieth of them, 79, is the expected batch. Rows are made up: a step costs the same whatever they hold. The model is
-logistic regression with a mean-field posterior. Updates run in the compiled loop of `simulate` itself; sampled rows and
-noise are drawn before, as they are there.
-
-The floor is the arithmetic that no implementation can avoid: with a batch x of L rows, the four products
+The site has the size of one of the paper's clients (docs/speed.md); its rows are made up. Updates run in the compiled
+loop of `simulate` itself; sampled rows and noise are drawn before, as they are there. The floor is the arithmetic that
+no implementation can avoid: with a batch x of rows, the four products
 
     x m        x^2 v        a x        b x^2
-
-in single precision by NumPy's own library of linear algebra, and nothing else: no gathering of rows, no sigmoid, no
-clipping, no optimiser.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import itertools
 from typing import Any
@@ -30,7 +23,7 @@ from fedvi.models.logistic import LogisticRegression
 from fedvi.privacy.mechanism import Mechanism, PoissonGaussian
 from fedvi.privacy.published import FixedSizeGaussian
 from fedvi.privacy.without_privacy import Minibatch
-from fedvi.simulation.clients import Clients, lay_out_clients
+from fedvi.simulation.clients import lay_out_clients
 from fedvi.simulation.loop import arrange, stack
 from fedvi.simulation.runs import Run, play_blocks
 from fedvi.simulation.schedules import RoundRobin
@@ -44,19 +37,14 @@ FLOOR = "four bare products, NumPy"
 PRIVATE, BATCHED = "fedvi, private", f"fedvi, private, {SEEDS} seeds at once"
 PLAIN, PUBLISHED = "fedvi, not private", "fedvi, the paper's mechanism"
 TORCH, TORCH_PER_EXAMPLE, OPACUS = "PyTorch, closed form", "PyTorch, vmap(grad)", "Opacus, DP-SGD"
-MISSING = "PyTorch and Opacus are not measured. To compare with them: pip install 'fedvi[bench]'"
-
-Table = tuple[np.ndarray, np.ndarray]
-"""Features and labels."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class OneSite:
-    """A federation of one site. table: its rows. clients: the same, laid out for the compiled loop."""
+    """A federation of one site, made up from a seed. table: its rows. clients: the same, laid out for `simulate`."""
 
-    table: Table
-    clients: Clients
-    model: LogisticRegression
+    def __init__(self, seed: int, rows: int = ROWS, features: int = FEATURES):
+        self.table, self.model = make_table(rows, features, seed), LogisticRegression()
+        (self.clients,) = lay_out_clients([self.table], self.model, [algorithm_with(PoissonGaussian())])
 
     def run(self, algorithm: Algorithm, seed: int) -> Run:
         """Return a run, as `simulate` prepares it."""
@@ -68,14 +56,7 @@ class OneSite:
         return [run.draw(0, update) for update in range(1, count + 1)]
 
 
-def one_site(seed: int, rows: int = ROWS, features: int = FEATURES) -> OneSite:
-    """Return the problem, made up from a seed."""
-    made, model = make_table(rows, features, seed), LogisticRegression()
-    (clients,) = lay_out_clients([made], model, [algorithm_with(PoissonGaussian())])
-    return OneSite(made, clients, model)
-
-
-def make_table(rows: int, features: int, seed: int) -> Table:
+def make_table(rows: int, features: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return made-up features within -1 and 1, in single precision, and labels that depend on the first."""
     rng = np.random.default_rng(seed)
     x = rng.random((rows, features), np.float32)
@@ -114,9 +95,9 @@ def updates(problem: OneSite, algorithm: Algorithm, seed: int, runs: int = 1, co
     return Contender(lambda: jax.block_until_ready(play_blocks(*given)), runs * count * algorithm.solver.steps)
 
 
-def measure_steps(seed: int, rounds: int) -> dict[str, Any]:
-    """Return microseconds and ratios of every contender, and the memory that fedvi's own took."""
-    problem, private = one_site(seed), algorithm_with(PoissonGaussian())
+def measure_steps(seed: int, rounds: int, notes: list[str]) -> dict[str, Any]:
+    """Return microseconds and ratios of every contender, and the memory that fedvi's own took; note who is missing."""
+    problem, private = OneSite(seed), algorithm_with(PoissonGaussian())
     contenders = {
         FLOOR: bare_products(BATCH, FEATURES, seed),
         PRIVATE: updates(problem, private, seed),
@@ -127,18 +108,15 @@ def measure_steps(seed: int, rounds: int) -> dict[str, Any]:
     for contender in contenders.values():
         contender.call()
     memory = peak_memory_mb()  # before other libraries are loaded
-    if peers_installed():
+    if all(importlib.util.find_spec(name) is not None for name in ("torch", "opacus")):
         from benchmarks.peers import closed_form, opacus_steps, per_example, torch_updates
 
         contenders[TORCH] = torch_updates(problem, private, seed, 2, closed_form)
         contenders[TORCH_PER_EXAMPLE] = torch_updates(problem, private, seed, 1, per_example)
         contenders[OPACUS] = opacus_steps(problem, private, seed, 1)
+    else:
+        notes.append("PyTorch and Opacus are not measured. To compare with them: pip install 'fedvi[bench]'")
     return {**_summary(take_turns(contenders, rounds)), "peak_memory_mb": memory}
-
-
-def peers_installed() -> bool:
-    """Tell whether the libraries to compare with are there."""
-    return all(importlib.util.find_spec(name) is not None for name in ("torch", "opacus"))
 
 
 def _summary(samples: Samples) -> dict[str, Any]:

@@ -1,15 +1,10 @@
 """How things are measured: contenders in turns, new processes, memory, all on one thread of one core.
 
-Contenders take turns, because the speed of a machine drifts:
+Contenders take turns, because the speed of a machine drifts (docs/speed.md):
 
     ratio(a, b) = median over rounds of (seconds of a / seconds of b, both from the same round)
 
-A machine that is a third slower for a second slows all contenders of that round, and the quotient does not move. In
-every round each contender works for a block of about 10 ms, and another one begins. The quotient of the minima is
-kept as a second opinion: it asks for one undisturbed block each, however far apart.
-
-Their clock is the processor's time of this process: it stands still while another process has the core, and equals the
-clock on the wall where nobody else does. Work that waits, for a disk or a network, must not be timed with it.
+Their clock is the processor's time of this process: work that waits, for a disk or a network, needs another.
 """
 
 from __future__ import annotations

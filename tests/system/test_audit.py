@@ -17,9 +17,8 @@ from jax.flatten_util import ravel_pytree
 from fedvi import PVI, Budget, CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression, NoiseAwarePVI
 from fedvi.audit import Finding, Subject, audit_parts, audit_sum, audit_update
 from fedvi.audit import parts as parts_module
-from fedvi.audit.membership import RUNS, _mu, _upper_bound
-from fedvi.audit.noise import audit_noise
-from fedvi.audit.picture import draw_audit
+from fedvi.audit.draws import audit_noise, audit_sampling
+from fedvi.audit.membership import RUNS, _mu, _upper_bound, draw_audit
 from fedvi.audit.subject import noise_of
 from fedvi.errors import InputError
 from fedvi.inference import AveragedQuadratics, GlobalVI, GradientSteps, PrivateClient, Public
@@ -498,7 +497,7 @@ def part(subject: Subject, name: str) -> list[str]:
         case "padding":
             return names([parts_module._padding(subject, subject.draws(20))])
         case _:
-            return names(parts_module._sampling(subject, subject.draws(2000)))
+            return names(audit_sampling(subject, subject.draws(2000)))
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -790,4 +789,4 @@ def test_what_cannot_be_audited_is_refused() -> None:
     with pytest.raises(InputError, match="Expected a private mechanism to audit, got FullBatch"):
         audit_parts(audited(FullBatch()))
     with pytest.raises(InputError, match="Expected more updates or larger batches"):
-        parts_module._sampling(subject := audited(PoissonGaussian(minimum=1)), subject.draws(20))
+        audit_sampling(subject := audited(PoissonGaussian(minimum=1)), subject.draws(20))

@@ -59,12 +59,12 @@ def test_missing_libraries_are_left_out_with_a_remedy(quick_run: tuple[dict[str,
 def test_torch_computes_what_fedvi_computes() -> None:
     torch = pytest.importorskip("torch")
     from benchmarks.peers import TorchClient, closed_form, per_example, torch_draws
-    from benchmarks.steps import algorithm_with, one_site
+    from benchmarks.steps import OneSite, algorithm_with
     from fedvi import simulate
     from fedvi.privacy import PoissonGaussian
     from fedvi.simulation import RoundRobin
 
-    problem, algorithm = one_site(3, rows=500, features=7), algorithm_with(PoissonGaussian())
+    problem, algorithm = OneSite(3, rows=500, features=7), algorithm_with(PoissonGaussian())
     same = {"seed": 4, "algorithm": algorithm, "schedule": RoundRobin(), "communications": 3}
     ours: Any = simulate([problem.table], problem.model, **same).clients["client 0"].factor  # type: ignore[arg-type]
     assert np.max(np.abs(np.asarray(ours.precision))) > 0.1
@@ -82,10 +82,10 @@ def test_opacus_learns_on_the_same_batches() -> None:
         warnings.simplefilter("ignore")
         pytest.importorskip("opacus")
     from benchmarks.peers import opacus_steps
-    from benchmarks.steps import algorithm_with, one_site
+    from benchmarks.steps import OneSite, algorithm_with
     from fedvi.privacy import PoissonGaussian
 
-    contender = opacus_steps(one_site(3, rows=500, features=7), algorithm_with(PoissonGaussian()), seed=4, count=2)
+    contender = opacus_steps(OneSite(3, rows=500, features=7), algorithm_with(PoissonGaussian()), seed=4, count=2)
     contender.call()
     assert contender.units == 50
 

@@ -1,8 +1,8 @@
-from fedvi.audit.coupling import Coupled as Coupled
-from fedvi.audit.coupling import couple as couple
+from fedvi.audit.draws import Finding as Finding
+from fedvi.audit.lattice_attack import Coupled as Coupled
+from fedvi.audit.lattice_attack import couple as couple
 from fedvi.audit.membership import AuditResult as AuditResult
 from fedvi.audit.membership import audit_update as audit_update
-from fedvi.audit.noise import Finding as Finding
 from fedvi.audit.parts import audit_parts as audit_parts
+from fedvi.audit.parts import audit_sum as audit_sum
 from fedvi.audit.subject import Subject as Subject
-from fedvi.audit.sums import audit_sum as audit_sum

@@ -1,4 +1,4 @@
-"""Audit of a whole update: can an adversary that sees everything tell whether the canary was there?
+"""Audit of a whole update: can an adversary that sees everything tell whether the canary was there? And its picture.
 
 Many updates are run with and without the canary. The adversary projects what it sees on the direction in which the
 canary pushes, adds up over the steps, and says 'it was there' above a threshold that is fixed in advance, half way. Its
@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 
 import numpy as np
 
-from fedvi.audit.subject import CANARY, Subject, everybody, silent, some, without_canary
+from fedvi.audit.subject import CANARY, Subject, everybody, silent, some
 from fedvi.inference.local_problem import Draws
 from fedvi.privacy import accounting
 
@@ -27,6 +28,11 @@ ALPHA = 1e-3
 
 HUGE = 1e4
 """Size of the canary: its gradient is far longer than any clip norm."""
+
+RUNS = 25_000
+"""Updates with the canary, and as many without: a bound on mu = 1 is then above .9, all but surely."""
+
+WITHOUT, PRESENT, CLAIM = "#0072B2", "#D55E00", "#000000"  # of the colour-blind safe palette of Okabe and Ito
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,22 +62,15 @@ class AuditResult:
         return self.mu_found <= self.mu_claimed and self.epsilon_found <= self.epsilon_claimed
 
 
-RUNS = 25_000
-"""Updates with the canary, and as many without: a bound on mu = 1 is then above .9, all but surely."""
-
-
 def audit_update(subject: Subject, runs: int = RUNS, delta: float = 1e-3) -> AuditResult:
     """Play the adversary against `runs` updates with the canary and as many without."""
     event, draws = subject.event, subject.draws(2 * runs)
     x, y = subject.table(np.full(subject.dim, HUGE), others=0.0)
-    here, there = subject.site(x, y), subject.site(x[1:], y[1:])
     quiet = silent(some(draws, slice(1)))
     unit = subject.clip_norm / subject.lattice.grid
 
     def look(which: Draws, *, present: bool) -> np.ndarray:
-        if subject.whole_client:
-            return subject.observe(here, which, present=present) / unit
-        return subject.observe(here if present else there, which if present else without_canary(which)) / unit
+        return subject.look(x, y, which, present=present) / unit
 
     nothing = np.mean(look(quiet, present=False), axis=0)
     push = look(quiet if subject.whole_client else everybody(quiet, CANARY + 1), present=True)[0] - nothing
@@ -113,8 +112,49 @@ def _mu(false_positives: float, false_negatives: float) -> float:
 
 
 def _epsilon(false_positives: float, false_negatives: float, delta: float) -> float:
-    odds = [
-        (1 - delta - first) / second
-        for first, second in ((false_positives, false_negatives), (false_negatives, false_positives))
-    ]
-    return max(0.0, *(math.log(ratio) if ratio > 0 else 0.0 for ratio in odds))
+    odds = (1 - delta - false_positives) / false_negatives, (1 - delta - false_negatives) / false_positives
+    return math.log(max(1.0, *odds))
+
+
+def draw_audit(verdict: AuditResult, path: str | os.PathLike[str]) -> None:
+    """Write the picture; the ending of the path chooses the format."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(10, 4.2), layout="constrained")
+        left, right = figure.subplots(1, 2)
+
+        both = np.concatenate([verdict.without, verdict.present])
+        bins = np.linspace(both.min(), both.max(), 50)
+        left.hist(verdict.without, bins, color=WITHOUT, alpha=0.6, label="canary absent")
+        left.hist(verdict.present, bins, color=PRESENT, alpha=0.6, label="canary present")
+        left.axvline(verdict.threshold, color=CLAIM, ls="--", label="threshold, fixed in advance")
+        left.set(xlabel="pull towards the canary, summed over an update [clip norms]", ylabel="updates")
+        left.set_title("What the adversary sees")
+        left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, fontsize=9)
+
+        rates = np.linspace(1e-4, 1 - 1e-4, 500)
+        least, claim = _least_misses(verdict, rates)
+        right.fill_between(rates, 0, least, color="#DDDDDD")
+        right.plot(rates, least, color=CLAIM, label=f"the claim, {claim}: no adversary below this line")
+        thresholds = np.linspace(both.min(), both.max(), 400)
+        alarms = [float(np.mean(verdict.without > level)) for level in thresholds]
+        misses = [float(np.mean(verdict.present <= level)) for level in thresholds]
+        right.plot(alarms, misses, color=PRESENT, lw=1, label="this adversary, at every threshold")
+        right.plot(verdict.false_positives, verdict.false_negatives, "o", color=PRESENT, label="at the fixed threshold")
+        outcome = "not contradicted" if verdict.passed else "CONTRADICTED"
+        right.set(xlabel="false alarms", ylabel="misses", xlim=(0, 1), ylim=(0, 1), title=f"Claim {outcome}")
+        right.legend(frameon=False, loc="upper right", fontsize=9)
+        figure.savefig(path, dpi=150)
+
+
+def _least_misses(verdict: AuditResult, alarms: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return the fewest misses that the claim leaves an adversary with so many false alarms, and the claim in words."""
+    from scipy.stats import norm
+
+    if np.isfinite(verdict.mu_claimed):
+        return np.asarray(norm.cdf(norm.isf(alarms) - verdict.mu_claimed)), f"$\\mu$ = {verdict.mu_claimed:.3g}"
+    factor = np.exp(verdict.epsilon_claimed)
+    least = np.maximum(1 - verdict.delta - factor * alarms, (1 - verdict.delta - alarms) / factor)
+    return np.maximum(least, 0), f"$\\epsilon$ = {verdict.epsilon_claimed:.3g}, $\\delta$ = {verdict.delta:g}"

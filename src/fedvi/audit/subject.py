@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import Factor, GaussianFamily
+from fedvi.families.base import GaussianFamily
 from fedvi.families.mean_field import Gaussian
 from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.local_problem import Draws, Public
@@ -24,14 +24,19 @@ from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Rows
 from fedvi.inference.update import ClientState, Release, draw, init_client, update
 from fedvi.models.base import Model
 from fedvi.models.logistic import LogisticRegression
-from fedvi.numerics import on_row_grid
+from fedvi.numerics import Array, on_row_grid
 from fedvi.privacy.events import CLIENT, Event
 from fedvi.privacy.lattice import Lattice, as_pairs, from_words
 from fedvi.privacy.sampling import Source, most_rows
 from fedvi.pytree import precision
 
+T = TypeVar("T")
+
 CANARY = 0
 """The row that is there or not."""
+
+STILL = 1e-30
+"""A learning rate or a damping with which nothing moves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,25 +87,18 @@ class Subject:
         """A standard normal."""
         return self.family.standard(self.dim)
 
-    @property
-    def factor(self) -> Factor:
-        """The factor that the client released before: not 1, so that the KL part has a gradient of its own."""
-        unit: Any = self.algorithm.first_factor(self.prior)
-        half = 0.5 * self.prior.precision
-        return dataclasses.replace(unit, natural_mean=jnp.full_like(unit.natural_mean, 0.8), precision=half)
-
-    @property
+    @functools.cached_property
     def q(self) -> GaussianFamily:
         """The posterior that the server sends, away from the prior."""
-        q: GaussianFamily = self.factor.posterior(self.prior)
+        q: GaussianFamily = self.state.factor.posterior(self.prior)
         return q
 
-    @property
+    @functools.cached_property
     def far_q(self) -> GaussianFamily:
         """One that a hostile server might send: means that are huge, and cancel for rows that are alike."""
-        signs = np.where(np.arange(self.dim) % 2, -1.0, 1.0)
-        spread = np.full(self.dim, 0.01)
-        return self.family.from_moments(1e4 * signs, np.diag(spread) if self.prior.precision.ndim == 2 else spread)
+        means = jnp.asarray(np.where(np.arange(self.dim) % 2, -1e4, 1e4), precision())
+        narrow = self.family.standard(self.dim, 0.01)
+        return with_fields(narrow, natural_mean=means / 0.01)
 
     @functools.cached_property
     def public(self) -> Public:
@@ -109,8 +107,10 @@ class Subject:
 
     @functools.cached_property
     def state(self) -> ClientState:
-        """The client's state before the audited update."""
-        return dataclasses.replace(init_client(self.algorithm, self.prior), factor=self.factor)
+        """The client's state before the audited update. Its factor is not 1: the KL part has a gradient of its own."""
+        new = init_client(self.algorithm, self.prior)
+        mean, spread = jnp.full_like(new.factor.natural_mean, 0.8), 0.5 * self.prior.precision
+        return dataclasses.replace(new, factor=with_fields(new.factor, natural_mean=mean, precision=spread))
 
     def table(self, canary: np.ndarray, target: float = 1.0, others: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """Return rows of which the first is the canary; others: their size. Rows of size 0 say nothing."""
@@ -121,11 +121,9 @@ class Subject:
 
     def site(self, x: np.ndarray, y: np.ndarray, bound: float = DEFAULT_FEATURE_BOUND) -> Rows:
         """Return rows as a site has them: on their grid, in a buffer whose size is public."""
-        room, dtype = most_rows(self.rows), precision()
         with np.errstate(over="ignore"):
-            features, _ = on_row_grid(np.asarray(x, dtype), bound)
-            targets = np.asarray(y, dtype)
-        return Rows.of(features, targets, bound, room)
+            features, targets = (np.asarray(part, precision()) for part in (x, y))
+            return Rows.of(on_row_grid(features, bound)[0], targets, bound, most_rows(self.rows))
 
     def draw(self, rows: int | None = None) -> Draws:
         """Return the randomness of one update, drawn as a client draws it."""
@@ -143,7 +141,7 @@ class Subject:
 
         Not `present`: the client sends noise alone, the neighbour if all of the client is protected.
         """
-        damping = self.algorithm.damping if present else 1e-30
+        damping = self.algorithm.damping if present else STILL
         new, release, seen = self._compiled_update(site, draws, state, q, damping)
         return new, release, from_words(seen)
 
@@ -152,40 +150,48 @@ class Subject:
 
         The optimiser does not move: all steps of all updates look at the same q.
         """
-        damping = self.algorithm.damping if present else 1e-30
+        damping = self.algorithm.damping if present else STILL
         seen = self._compiled_look(site, draws, self.q if q is None else q, damping)
         return from_words(seen) / self.lattice.grid
 
+    def look(
+        self, x: np.ndarray, y: np.ndarray, draws: Draws, q: GaussianFamily | None = None, *, present: bool = True
+    ) -> np.ndarray:
+        """Observe a table, or its neighbour that lacks the canary: the row, or all of the client."""
+        if present or self.whole_client:
+            return self.observe(self.site(x, y), draws, q, present=present)
+        return self.observe(self.site(x[1:], y[1:]), without_canary(draws), q)
+
     @functools.cached_property
-    def _compiled_update(self) -> Any:
+    def _compiled_update(self) -> Callable[..., tuple[ClientState, Release, Array]]:
         _ = self.public  # made here, not while compiling
         return jax.jit(functools.partial(self._step, self.algorithm))
 
     @functools.cached_property
-    def _compiled_look(self) -> Any:
-        solver: Any = self.algorithm.solver
-        still: Any = self.algorithm
-        if hasattr(solver, "learning_rate") and not self.whole_client:
-            still = dataclasses.replace(still, solver=dataclasses.replace(solver, learning_rate=1e-30))
-
+    def _compiled_look(self) -> Callable[..., Array]:
+        still = self.algorithm if self.whole_client else with_fields(self.algorithm, learning_rate=STILL)
         _, state = self.public, self.state  # made here, not while compiling
 
-        def all_updates(site: Rows, draws: Draws, q: GaussianFamily, damping: Any) -> Any:
+        def all_updates(site: Rows, draws: Draws, q: GaussianFamily, damping: float) -> Array:
             return jax.lax.map(lambda one: self._step(still, site, one, state, q, damping)[2], draws)
 
         return jax.jit(all_updates)
 
     def _step(
-        self, algorithm: Any, site: Rows, draws: Draws, state: ClientState, q: GaussianFamily, damping: Any
-    ) -> Any:
-        changed = dataclasses.replace(algorithm, damping=damping)
-        return update(changed, self.model, self.public, q, state, site, draws)
+        self, algorithm: Algorithm, site: Rows, draws: Draws, state: ClientState, q: GaussianFamily, damping: float
+    ) -> tuple[ClientState, Release, Array]:
+        return update(with_fields(algorithm, damping=damping), self.model, self.public, q, state, site, draws)
+
+
+def with_fields(tree: T, **values: object) -> T:
+    """Return a pytree with other values in all fields of these names, however deep; names that it lacks do nothing."""
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: values.get(getattr(path[-1], "name", ""), leaf), tree)
 
 
 def everybody(draws: Draws, rows: int) -> Draws:
     """Return the draws with rows 0, 1, ... in every batch, as many as there is room for."""
     index = np.broadcast_to(np.arange(np.shape(draws.rows)[-1], dtype=np.int32), np.shape(draws.rows))
-    return dataclasses.replace(draws, rows=np.where(index < rows, index, 0), mask=index < rows)  # type: ignore[arg-type]
+    return with_fields(draws, rows=np.where(index < rows, index, 0), mask=index < rows)
 
 
 def without_canary(draws: Draws) -> Draws:
@@ -194,14 +200,14 @@ def without_canary(draws: Draws) -> Draws:
     kept = mask & (rows != CANARY)
     order = np.argsort(~kept, axis=-1, kind="stable")
     rows, mask = np.take_along_axis(rows, order, axis=-1), np.take_along_axis(kept, order, axis=-1)
-    return dataclasses.replace(draws, rows=np.where(mask, rows - 1, 0), mask=mask)  # type: ignore[arg-type]
+    return with_fields(draws, rows=np.where(mask, rows - 1, 0), mask=mask)
 
 
 def with_noise(draws: Draws, noise: np.ndarray) -> Draws:
     """Return the same draws with other whole-number noise, of the shape that `noise_of` gives."""
     if draws.release_noise.shape[-2]:
-        return dataclasses.replace(draws, release_noise=as_pairs(noise[..., 0, :]))  # type: ignore[arg-type]
-    return dataclasses.replace(draws, privacy_noise=as_pairs(noise))  # type: ignore[arg-type]
+        return with_fields(draws, release_noise=as_pairs(noise[..., 0, :]))
+    return with_fields(draws, privacy_noise=as_pairs(noise))
 
 
 def noise_of(draws: Draws) -> np.ndarray:

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,8 @@ from fedvi import console
 from fedvi.cli.options import AsJson
 
 if TYPE_CHECKING:
+    from fedvi.audit.draws import Finding
     from fedvi.audit.membership import AuditResult
-    from fedvi.audit.noise import Finding
     from fedvi.audit.subject import Subject
     from fedvi.privacy.sampling import Source
 
@@ -53,34 +53,30 @@ def audit(
 
     The exit code is 1 if a claim is contradicted.
     """
-    from fedvi.audit.membership import audit_update
+    from fedvi.audit.membership import audit_update, draw_audit
     from fedvi.audit.parts import audit_parts
-    from fedvi.audit.picture import draw_audit
     from fedvi.privacy.sampling import UPDATE, Seeded, System
 
     findings: dict[str, list[Finding]] = {}
     count = itertools.count()
     source: Callable[[], Source] = System if seed is None else lambda: Seeded(seed, UPDATE, 0, next(count))
+    parts, whole = _subjects(unit, noise_multiplier, clip_norm, steps, source)
     with console.working("Attacking ...", quiet=as_json) as status:
-        for name, subject in _subjects(unit, noise_multiplier, clip_norm, steps, source).items():
+        for name, subject in parts.items():
             status.update(f"Attacking: {name} ...")
             findings[name] = audit_parts(subject)
         if unit == "row":
             status.update("Attacking: private sums ...")
             findings["private sums"] = _sums(noise_multiplier, source)
         status.update("Attacking whole updates ...")
-        algorithm: Any = subject.algorithm
-        whole = dataclasses.replace(algorithm.solver, steps=steps)
-        verdict = audit_update(
-            dataclasses.replace(subject, algorithm=dataclasses.replace(algorithm, solver=whole)), runs
-        )
+        verdict = audit_update(whole, runs)
         draw_audit(verdict, out)
     passed = verdict.passed and all(finding.passed for part in findings.values() for finding in part)
     if as_json:
-        parts = {name: [dataclasses.asdict(finding) for finding in part] for name, part in findings.items()}
+        plain = {name: [dataclasses.asdict(finding) for finding in part] for name, part in findings.items()}
         numbers = {name: value for name, value in vars(verdict).items() if isinstance(value, float)}
         update = {**numbers, "passed": verdict.passed}
-        console.print_json({"passed": passed, "parts": parts, "update": update, "picture": str(out)})
+        console.print_json({"passed": passed, "parts": plain, "update": update, "picture": str(out)})
     else:
         _show(findings, verdict, passed, out)
     if not passed:
@@ -89,8 +85,8 @@ def audit(
 
 def _subjects(
     unit: str, noise_multiplier: float, clip_norm: float, steps: int, source: Callable[[], Source]
-) -> dict[str, Subject]:
-    """Return what is audited in parts; the last one, without sampling, also as whole updates."""
+) -> tuple[dict[str, Subject], Subject]:
+    """Return what is audited in parts, and what is audited as whole updates, without sampling."""
     from fedvi.audit.subject import Subject
     from fedvi.checks import one_of
     from fedvi.compiling import jnp
@@ -101,37 +97,37 @@ def _subjects(
     from fedvi.models.custom import CustomModel
     from fedvi.models.linear import LinearRegression
     from fedvi.privacy.client_level import ClientLevel
-    from fedvi.privacy.mechanism import FullBatchGaussian, PoissonGaussian
+    from fedvi.privacy.mechanism import FullBatchGaussian, Mechanism, PoissonGaussian
     from fedvi.privacy.without_privacy import FullBatch
 
     one_of("unit", unit, ("row", "client"))
     if unit == "client":
         protection = ClientLevel(noise_multiplier, clip_norm)
         algorithm = PVI(GradientSteps(steps, 0.5, FullBatch()), damping=1.0, client_level=protection)
-        return {
-            "client level, full covariance": Subject(algorithm, source, family=FullGaussian),
-            "client level": Subject(algorithm, source),
-        }
+        full, mean_field = Subject(algorithm, source, family=FullGaussian), Subject(algorithm, source)
+        return {"client level, full covariance": full, "client level": mean_field}, mean_field
     custom = CustomModel(lambda w, x, y: -0.5 * (y - jnp.tanh(x @ w)) ** 2, samples=2)
-    full = FullBatchGaussian(noise_multiplier, clip_norm)
+    batch = FullBatchGaussian(noise_multiplier, clip_norm)
     loss = FullBatchGaussian(noise_multiplier, clip_norm, clips="loss")
     poisson = PoissonGaussian(noise_multiplier, clip_norm, minimum=8)
-    few = min(steps, 5)  # exact audits need no more
-    by_full, by_loss, by_poisson = (PVI(GradientSteps(few, 0.5, mechanism)) for mechanism in (full, loss, poisson))
+
+    def by(mechanism: Mechanism, steps: int = min(steps, 5)) -> PVI:  # exact audits need no more
+        return PVI(GradientSteps(steps, 0.5, mechanism))
+
     return {
-        "Poisson sampling, logistic": Subject(by_poisson, source),
-        "full batch, linear, full covariance": Subject(by_full, source, LinearRegression(), FullGaussian),
-        "full batch, own model, whole loss clipped": Subject(by_loss, source, custom),
-        "full batch, noise-aware": Subject(NoiseAwarePVI(AveragedQuadratics(mechanism=full)), source),
-        "full batch, logistic": Subject(by_full, source),
-    }
+        "Poisson sampling, logistic": Subject(by(poisson), source),
+        "full batch, linear, full covariance": Subject(by(batch), source, LinearRegression(), FullGaussian),
+        "full batch, own model, whole loss clipped": Subject(by(loss), source, custom),
+        "full batch, noise-aware": Subject(NoiseAwarePVI(AveragedQuadratics(mechanism=batch)), source),
+        "full batch, logistic": Subject(by(batch), source),
+    }, Subject(by(batch, steps), source)
 
 
 def _sums(noise_multiplier: float, source: Callable[[], Source]) -> list[Finding]:
     """Audit the sums that real sites release: the width of a posterior."""
     import numpy as np
 
-    from fedvi.audit.sums import audit_sum
+    from fedvi.audit.parts import audit_sum
     from fedvi.models.base import width_rows
     from fedvi.models.logistic import LogisticRegression
     from fedvi.privacy.sums import BoundedSum

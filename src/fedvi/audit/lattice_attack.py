@@ -57,21 +57,20 @@ def couple(
     """
     here = subject.site(x, y)
     there = here if subject.whole_client else subject.site(x[1:], y[1:])
-    states: tuple[ClientState, ClientState] = (subject.state, subject.state)
+    mine = theirs = subject.state
     now = subject.q if q is None else q
     longest, largest, same, whole = 0.0, 0.0, True, True
     for _ in range(UPDATES):
         own = subject.draw() if subject.whole_client else everybody(subject.draw(), len(x))
         own = with_noise(own, noise(noise_of(own)))
-        new, release, seen = subject.update(here, own, states[0], now)
+        mine, release, seen = subject.update(here, own, mine, now)
         other = own if subject.whole_client else without_canary(own)
-        matched, shift, grid_too = _match(subject, there, other, states[1], now, seen)
-        longest = max(longest, float(np.max(np.linalg.norm(shift, axis=-1))))
+        theirs, matched, seen_there, shift = _match(subject, there, other, theirs, now, seen)
         sums = seen / subject.lattice.grid - noise_of(own)
+        longest = max(longest, float(np.max(np.linalg.norm(shift, axis=-1))))
         largest = max(largest, float(np.max(np.linalg.norm(sums, axis=-1))))
-        same &= _same(subject, (new, release), matched)
-        whole &= grid_too and bool(np.all(seen / subject.lattice.grid % 1 == 0))
-        states = (new, matched[0])
+        same &= _bytes(subject, mine, release) == _bytes(subject, theirs, matched)
+        whole &= bool(np.all(np.stack([seen, seen_there]) / subject.lattice.grid % 1 == 0))
         now = release.factor.posterior(subject.prior)
         if not (same and bool(now.is_proper())):
             break
@@ -80,8 +79,8 @@ def couple(
 
 def _match(
     subject: Subject, site: Rows, draws: Draws, state: ClientState, q: GaussianFamily, wanted: np.ndarray
-) -> tuple[tuple[ClientState, Release], np.ndarray, bool]:
-    """Find the noise with which the neighbour shows the same, step after step; return what it then releases.
+) -> tuple[ClientState, Release, np.ndarray, np.ndarray]:
+    """Find the noise with which the neighbour shows the same, step after step; return what it then does, and the shift.
 
     A step looks at a q that depends on the steps before it, so that one more step is right after every round.
     """
@@ -95,17 +94,10 @@ def _match(
             gap = np.nan_to_num((wanted - seen) / subject.lattice.grid, posinf=2.0**52, neginf=-(2.0**52))
         noise = noise + np.rint(np.clip(gap, -(2.0**52), 2.0**52)).astype(np.int64)
         new, release, seen = subject.update(site, with_noise(draws, noise), state, q, present=present)
-    return (new, release), (noise - first).astype(float), bool(np.all(seen / subject.lattice.grid % 1 == 0))
+    return new, release, seen, (noise - first).astype(float)
 
 
-def _same(subject: Subject, one: tuple[ClientState, Release], other: tuple[ClientState, Release]) -> bool:
-    """Compare releases and states. What a client keeps is not protected where all of it is one unit of privacy."""
-    if subject.whole_client:
-        one, other = (_leaving(pair) for pair in (one, other))
-    leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in leaves)
-
-
-def _leaving(pair: tuple[ClientState, Release]) -> tuple[ClientState, Release]:
-    state, release = pair
-    return dataclasses.replace(state, solver=()), release
+def _bytes(subject: Subject, state: ClientState, release: Release) -> list[bytes]:
+    """Return what stays and what leaves; where the whole client is protected, what its solver keeps may differ."""
+    kept = dataclasses.replace(state, solver=()) if subject.whole_client else state
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((kept, release))]

@@ -31,7 +31,7 @@ def quick_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any],
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks", "steps", "--quick", "--json", "--out", folder / "out"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
         capture_output=True,
         text=True,
     )

@@ -171,8 +171,8 @@ def test_user_written_likelihood_agrees_with_the_built_in_one() -> None:
     q = family_of(True)
     custom = CustomModel(logistic_by_hand, samples=50_000, predict=bernoulli_by_hand, predictive_samples=4096)
     z = jnp.asarray(np.random.default_rng(0).normal(size=custom.noise_shape(DIM)), float)
-    sampled = custom.gradient(q.coordinates(), x, y, weights, z)
-    exact = LogisticRegression().gradient(q.coordinates(), x, y, weights, jnp.zeros(0))
+    sampled: Any = custom.gradient(q.coordinates(), x, y, weights, z)
+    exact: Any = LogisticRegression().gradient(q.coordinates(), x, y, weights, jnp.zeros(0))
     assert relative_error(sampled.mean, np.asarray(exact.mean)) < 0.02
     assert relative_error(sampled.root, np.asarray(exact.root)) < 0.05
     predicted = custom.predictive(q, x)

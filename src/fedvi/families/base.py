@@ -56,7 +56,7 @@ class Factor(abc.ABC):
         return tree_map(lambda leaf: namespace(leaf).zeros_like(leaf), self)
 
     @abc.abstractmethod
-    def posterior(self, prior: Any) -> Any:
+    def posterior(self, prior: Any) -> GaussianFamily:
         """Read the posterior out of a product of factors (`self`) and a prior."""
 
     def is_legal(self) -> Bool[Array, "*batch"]:
@@ -82,30 +82,38 @@ class Factor(abc.ABC):
             raise ValueError(f"Cannot {verb} factors over {self.dim} and {other.dim} parameters.")
 
 
-class Projection(Protocol):
-    """Mean and variance of `w'x_i` for every row, and the gradient of functions of them."""
+class Moments(Protocol):
+    """Mean and variance of `w'x_i` for every row."""
 
-    mean: Float[Array, " n"]
-    variance: Float[Array, " n"]
+    @property
+    def mean(self) -> Float[Array, " n"]:
+        """Means."""
+
+    @property
+    def variance(self) -> Float[Array, " n"]:
+        """Variances."""
+
+
+class Projection(Moments, Protocol):
+    """Mean and variance of `w'x_i` for every row, and the gradient of functions of them."""
 
     def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> Any:
         """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
 
 
-class ExactProjection(Protocol):
+class ExactProjection(Moments, Protocol):
     """The same for rows on their grid, in whole numbers (`fedvi.numerics`): what private sums are made of.
 
     Mean and variance of a row have the same bits whatever other rows they are computed with. The gradient of a row is
     that of the variance as it is computed here, which is rounded.
     """
 
-    mean: Float[Array, " n"]
-    variance: Float[Array, " n"]
-    norms: tuple[Float[Array, " n"], Float[Array, " n"]]
-    """Of the derivatives of each row's mean, and of each row's variance, which live on different coordinates.
+    @property
+    def norms(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Of the derivatives of each row's mean, and of each row's variance, which live on different coordinates.
 
-    Privacy rests on these numbers: they are never smaller than the truth by more than rounding.
-    """
+        Privacy rests on these numbers: they are never smaller than the truth by more than rounding.
+        """
 
     def push_forward(self, direction: Any) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
         """Return the derivatives of each row's mean and variance along a direction, and how far off the second is.
@@ -130,7 +138,9 @@ ExactlyProjected = Callable[[Float[Array, "n d"], Float[Array, " n"]], ExactProj
 class Coordinates(Protocol):
     """Unconstrained coordinates of a proper Gaussian: what optimisers move. Gradients flow through every method."""
 
-    mean: Float[Array, "*batch d"]
+    @property
+    def mean(self) -> Float[Array, "*batch d"]:
+        """Mean of the parameters."""
 
     def natural(self) -> Any:
         """Return the same Gaussian in natural parameters."""
@@ -185,7 +195,7 @@ class GaussianFamily(Factor):
         """Return the normalised log density at w."""
 
     @abc.abstractmethod
-    def coordinates(self) -> Any:
+    def coordinates(self) -> Coordinates:
         """Return the unconstrained coordinates of this (proper) Gaussian."""
 
     @abc.abstractmethod
@@ -228,33 +238,29 @@ class GaussianFamily(Factor):
         projection = self.projection(x)
         return projection.mean, projection.variance
 
-    def projection(self, x: Float[Array, "n d"]) -> Any:
+    def projection(self, x: Float[Array, "n d"]) -> Projection:
         """Return the distribution of `w'x` for every row of x, with its derivatives in the coordinates."""
         return self.coordinates().projection(x)
 
     def sample(self, key: Array, shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
         """Draw from the Gaussian; `shape` comes before the batch and parameter axes."""
         z = jax.random.normal(key, shape + self.natural_mean.shape, self.natural_mean.dtype)
-        drawn: Float[Array, "... d"] = self.coordinates().transform(z)
-        return drawn
+        return self.coordinates().transform(z)
 
     def kl(self, other: Self) -> Float[Array, "*batch"]:
         """Return KL(self || other) in nats."""
         self._check_same_family(other, "compare")
-        divergence: Float[Array, "*batch"] = self.coordinates().kl(other.coordinates())
-        return divergence
+        return self.coordinates().kl(other.coordinates())
 
     def entropy(self) -> Float[Array, "*batch"]:
         """Return the differential entropy in nats."""
-        entropy: Float[Array, "*batch"] = self.coordinates().entropy()
-        return entropy
+        return self.coordinates().entropy()
 
 
 def require_proper(q: GaussianFamily, what: str) -> None:
     """Raise `ImproperError` unless `q` is proper; `what` names it in the message. Not for compiled code."""
-    if bool(q.is_proper().all()):
-        return
-    raise ImproperError(f"The {what} is improper: {q!r}.")
+    if not bool(q.is_proper().all()):
+        raise ImproperError(f"The {what} is improper: {q!r}.")
 
 
 def extent(q: GaussianFamily) -> Float[Array, ""]:

@@ -70,11 +70,7 @@ class CholeskyCoordinates:
         """Return the distribution of `w'x` for every row of x, with its derivatives."""
         return CholeskyProjection(*self.moments(x), self, x)
 
-    def exact(
-        self,
-        feature_bound: Float[Array, ""],
-        steepest: Any,  # noqa: ARG002
-    ) -> ExactlyProjected:
+    def exact(self, feature_bound: Float[Array, ""], steepest: Any) -> ExactlyProjected:  # noqa: ARG002
         """Return the projection of rows on their grid, in whole numbers; L'x has entries with as many bits as x."""
         columns = self.mean.shape[-1]
         root, weights = (snapped(part, weight_bits(columns)) for part in (self.cholesky, self.mean))
@@ -99,7 +95,7 @@ class CholeskyCoordinates:
                 feature_bound=feature_bound,
             )
 
-        return project  # type: ignore[return-value]  # mypy does not see that a pytree's fields are attributes
+        return project
 
     def moments(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return mean and variance of `w'x` for every row of x."""
@@ -142,9 +138,8 @@ class CholeskyProjection:
     def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> CholeskyCoordinates:
         """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
         _, pull = jax.vjp(lambda q: q.moments(self.rows), self.coordinates)
-        (gradient,) = pull((by_mean, by_variance))
-        pulled: CholeskyCoordinates = gradient
-        return pulled
+        gradient: CholeskyCoordinates = pull((by_mean, by_variance))[0]
+        return gradient
 
 
 @pytree

@@ -90,25 +90,21 @@ class ExactMeanField:
         Where the largest slope by a variance is not known, or cutting has to be fine, every entry of the second part is
         cut instead.
         """
-        row_step = bounds.row_step(self.rows.shape[1])
+        columns = self.rows.shape[1]
+        row_step = bounds.row_step(columns)
         slopes = (cut(by_mean, bounds.step / row_step) @ self.rows) * (1 / row_step)
-        if self._by_entry(bounds):
+        if bounds.shifted or self.steepest is None:
             entries = by_variance[:, None] * (self.squares * (self.weight_variance * self.square_step)[None])
             return MeanFieldCoordinates(slopes, jnp.sum(cut(entries, bounds.step), axis=0))
-        return MeanFieldCoordinates(slopes, cut(by_variance, self._scalar_step(bounds)) @ self.squares)
+        return MeanFieldCoordinates(slopes, cut(by_variance, bounds.scalar_step(self.steepest, columns)) @ self.squares)
 
     def units(self, bounds: Bounds) -> MeanFieldCoordinates:
         """Return the unit of each entry of the gradient."""
         same = jnp.full_like(self.weight_variance, bounds.step)
-        if self._by_entry(bounds):
+        if bounds.shifted or self.steepest is None:
             return MeanFieldCoordinates(same, same)
-        return MeanFieldCoordinates(same, self.weight_variance * (self.square_step * self._scalar_step(bounds)))
-
-    def _by_entry(self, bounds: Bounds) -> bool:
-        return bounds.shifted or self.steepest is None
-
-    def _scalar_step(self, bounds: Bounds) -> Float[Array, ""]:
-        return bounds.scalar_step(self.steepest, self.rows.shape[1])
+        step = bounds.scalar_step(self.steepest, self.rows.shape[1])
+        return MeanFieldCoordinates(same, self.weight_variance * (self.square_step * step))
 
 
 @pytree
@@ -158,7 +154,7 @@ class MeanFieldCoordinates:
                 steepest=steepest,
             )
 
-        return project  # type: ignore[return-value]  # mypy does not see that a pytree's fields are attributes
+        return project
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""

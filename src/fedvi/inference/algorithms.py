@@ -53,13 +53,13 @@ class Algorithm(abc.ABC):
         protect single rows, choose a private mechanism in the solver instead.
     """
 
-    solver: Solver
+    solver: Solver[Any]
     damping: Any
     repair: bool
     client_level: ClientLevel | None
 
     @abc.abstractmethod
-    def problem(self, public: Public, q: Any, factor: Any) -> Problem:
+    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:
         """Return the local problem of a client that sees q and holds `factor`."""
 
     def likelihood_scale(self, public: Public, public_rows: int) -> float:  # noqa: ARG002
@@ -151,12 +151,12 @@ class Algorithm(abc.ABC):
 class PVI(Algorithm):
     """Partitioned variational inference (Bui et al., 2018), with the paper's settings as defaults."""
 
-    solver: Solver = field(default_factory=GradientSteps)
+    solver: Solver[Any] = field(default_factory=GradientSteps)
     damping: float | Float[Array, ""] = 0.1
     repair: bool = static(default=True)
     client_level: ClientLevel | None = None
 
-    def problem(self, public: Public, q: Any, factor: Any) -> Problem:  # noqa: ARG002
+    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:  # noqa: ARG002
         """Tie q' to the cavity q / t_m."""
         return Problem(start=q, removed=factor, base=factor)
 
@@ -165,7 +165,7 @@ class PVI(Algorithm):
 class CentralisedVI(PVI):
     """Variational inference on the pooled rows: the gold standard, and not federated."""
 
-    solver: Solver = field(default_factory=thorough)
+    solver: Solver[Any] = field(default_factory=thorough)
     damping: float | Float[Array, ""] = 1.0
 
     def arrange(self, tables: dict[str, CheckedTable]) -> dict[str, CheckedTable]:
@@ -181,12 +181,12 @@ class GlobalVI(Algorithm):
     Each client treats its rows as a sample of all rows. Its factor is only the sum of its steps: nothing is repaired.
     """
 
-    solver: Solver = field(default_factory=lambda: GradientSteps(1, 0.05, Minibatch()))
+    solver: Solver[Any] = field(default_factory=lambda: GradientSteps(1, 0.05, Minibatch()))
     damping: float | Float[Array, ""] = 1.0
     repair: bool = static(default=False)
     client_level: ClientLevel | None = None
 
-    def problem(self, public: Public, q: Any, factor: Any) -> Problem:
+    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:
         """Tie q' to the prior."""
         return Problem(start=q, removed=q / public.prior, base=factor)
 
@@ -203,7 +203,7 @@ class Committee(Algorithm):
     prior^(1/M), a weaker one.
     """
 
-    solver: Solver = field(default_factory=thorough)
+    solver: Solver[Any] = field(default_factory=thorough)
     damping: float | Float[Array, ""] = 1.0
     repair: bool = static(default=True)
     client_level: ClientLevel | None = None
@@ -218,7 +218,7 @@ class Committee(Algorithm):
         """One: a second update would only repeat the first."""
         return 1
 
-    def problem(self, public: Public, q: Any, factor: Any) -> Problem:  # noqa: ARG002
+    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:  # noqa: ARG002
         """Tie q' to the client's share of the prior, whatever the others did."""
         share = public.prior if self.prior == "same" else public.prior ** (1 / public.clients)
         return Problem(start=share, removed=share.one(), base=factor.one())

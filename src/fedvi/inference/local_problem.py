@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
@@ -111,8 +111,13 @@ class Draws:
         )
 
 
-class Solver(Protocol):
-    """Turns a local problem into a target factor; `state` is what it keeps between communications.
+State = TypeVar("State")
+Seen = UInt32[Array, "steps n 2"]
+"""All that mechanisms released, stacked over steps: for audits."""
+
+
+class Solver(Protocol[State]):
+    """Turns a local problem into a target factor; its state, a pytree, is what it keeps between communications.
 
     needs: an ability of the model (`Model.abilities`), checked once before anything runs.
     """
@@ -130,11 +135,13 @@ class Solver(Protocol):
     def with_noise(self, noise_multiplier: float) -> Self:
         """Return the same solver with this noise in its mechanism."""
 
-    def init(self, q: GaussianFamily) -> Any:
+    def init(self, q: GaussianFamily) -> State:
         """Return the state of a client that has not made an update; q is any member of the family."""
 
-    def solve(self, problem: Problem, state: Any, model: Model, rows: Rows, draws: Draws) -> tuple[Any, Any, Any]:
-        """Return the target factor, the new state, and all that mechanisms released, stacked over steps."""
+    def solve(
+        self, problem: Problem, state: State, model: Model, rows: Rows, draws: Draws
+    ) -> tuple[Factor, State, Seen]:
+        """Return the target factor, the new state, and all that mechanisms released."""
 
     def check(self, x: np.ndarray, where: str) -> None:
         """Raise `InputError` if this solver cannot work with such features."""
@@ -148,7 +155,7 @@ MODELS_WITH = {
 """Abilities of models, in words."""
 
 
-def check_solver(solver: Solver, model: Model) -> None:
+def check_solver(solver: Solver[Any], model: Model) -> None:
     """Raise `InputError` unless the model has the ability that the solver needs."""
     if solver.needs not in model.abilities:
         raise InputError(
@@ -203,11 +210,13 @@ class GradientSteps:
         """Return the same with this noise in the mechanism."""
         return replace(self, mechanism=self.mechanism.with_noise(noise_multiplier))
 
-    def init(self, q: GaussianFamily) -> Any:
+    def init(self, q: GaussianFamily) -> optax.OptState:
         """Return the optimiser's initial state."""
         return self.optimizer(self.learning_rate).init(q.coordinates())
 
-    def solve(self, problem: Problem, state: Any, model: Model, rows: Rows, draws: Draws) -> tuple[Any, Any, Any]:
+    def solve(
+        self, problem: Problem, state: optax.OptState, model: Model, rows: Rows, draws: Draws
+    ) -> tuple[Factor, optax.OptState, Seen]:
         """Take the steps, and return the target factor, the optimiser's state and what was seen."""
         from optax import apply_updates
 
@@ -241,16 +250,12 @@ class Exact:
     """The optimum of the local problem in closed form, for conjugate models such as `LinearRegression`."""
 
     needs: ClassVar[str] = "closed form"
+    steps: ClassVar[int] = 1
 
     @property
     def mechanism(self) -> Mechanism:
         """All rows, and no privacy."""
         return FullBatch()
-
-    @property
-    def steps(self) -> int:
-        """One."""
-        return 1
 
     def with_noise(self, noise_multiplier: float) -> Self:  # noqa: ARG002
         """Return the same: nothing has noise."""
@@ -260,7 +265,9 @@ class Exact:
         """Nothing is kept between communications."""
         return ()
 
-    def solve(self, problem: Problem, state: Any, model: Model, rows: Rows, draws: Draws) -> tuple[Any, Any, Any]:
+    def solve(
+        self, problem: Problem, state: tuple[()], model: Model, rows: Rows, draws: Draws
+    ) -> tuple[Factor, tuple[()], Seen]:
         """Return the exact target factor; nothing has noise."""
         batch, conjugate = draws.batch(rows, 0), cast(Conjugate, model)  # `needs` has been checked
         statistics = batch.sum_over_rows(

@@ -41,7 +41,7 @@ from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.families.noisy import NoisyGaussian
 from fedvi.inference.algorithms import Algorithm
-from fedvi.inference.local_problem import Draws, Problem, Public, Solver
+from fedvi.inference.local_problem import Draws, Problem, Public, Seen, Solver
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Model, Part, VectorsOf
 from fedvi.models.linear_predictor import LinearPredictorModel
@@ -199,7 +199,7 @@ class AveragedQuadratics:
 
     def solve(
         self, problem: Problem, state: Averages, model: Model, rows: Rows, draws: Draws
-    ) -> tuple[Any, Averages, Any]:
+    ) -> tuple[NoisyGaussian, Averages, Seen]:
         """Release once, average, and return the target factor, the averages and what was seen."""
         likelihood: Any = model  # with curvature: `check` has seen to it
         part = QuadraticPart(likelihood, self.share, self.weight)
@@ -242,7 +242,7 @@ class NoiseAwarePVI(Algorithm):
     about `3 / max_updates` the run ends before it has arrived, which may pay where noise is strong.
     """
 
-    solver: Solver = field(default_factory=AveragedQuadratics)
+    solver: Solver[Any] = field(default_factory=AveragedQuadratics)
     damping: float | Float[Array, ""] = 0.1
     repair: bool = static(default=False)
     client_level: None = None
@@ -252,7 +252,7 @@ class NoiseAwarePVI(Algorithm):
         if self.client_level is not None:
             raise InputError("Noise-aware factors know the noise of their mechanism only: leave out client_level.")
 
-    def problem(self, public: Public, q: Any, factor: Any) -> Problem:  # noqa: ARG002
+    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:  # noqa: ARG002
         """Look at the rows at q; nothing is tied to a cavity."""
         return Problem(start=q, removed=q.one(), base=factor)
 

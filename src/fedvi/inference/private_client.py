@@ -48,17 +48,20 @@ class PrivateClient(Closing):
     """
 
     def __init__(
-        self, rows: DeclaredRows, model: Model, algorithm: Algorithm, public: Public, ledger: Ledger, schema: str = ""
+        self,
+        rows: DeclaredRows,
+        model: Model,
+        algorithm: Algorithm,
+        public: Public,
+        ledger: Ledger,
+        state: ClientState,
+        schema: str,
+        purpose: str,
     ):
-        self._schema, self._rows = schema, rows
-        self._model, self._algorithm, self._public = model, algorithm, public
-        _check_guarantee(algorithm, public.prior, rows.public)
-        _check_backend()
-        self.ledger = ledger
+        self._rows, self._model, self._algorithm, self._public = rows, model, algorithm, public
+        self._schema, self._purpose = schema, purpose
+        self.ledger, self.state = ledger, state
         self.event: AnyEvent = algorithm.event(public.prior, rows.public)
-        if ledger.book.unit != algorithm.unit:
-            raise InputError(f"Expected a ledger for one {algorithm.unit}, got one for one {ledger.book.unit}.")
-        self.state: ClientState = init_client(algorithm, public.prior)
 
     @classmethod
     def open(
@@ -113,6 +116,7 @@ class PrivateClient(Closing):
         most = float("inf") if updates is None else updates
         algorithm = algorithm.calibrated(public.prior, rest, rows.public, most)
         _check_guarantee(algorithm, public.prior, rows.public)
+        _check_backend()
 
         def sketched() -> Sketch:
             key = machine_key()
@@ -134,17 +138,14 @@ class PrivateClient(Closing):
             )
         try:
             _check_same(opened, fixed, algorithm.unit)
-            client = cls(rows, model, algorithm, public, opened, schema)
-            client.state = client.state if state is None else state
-            client._purpose = purpose
+            kept = init_client(algorithm, public.prior) if state is None else state
+            client = cls(rows, model, algorithm, public, opened, kept, schema, purpose)
             _plan_beside(opened, beside, client.event)
             opened.plan(client.event)
         except BaseException:
             opened.close()
             raise
         return client
-
-    _purpose = "training"
 
     @property
     def noticed(self) -> tuple[str, ...]:

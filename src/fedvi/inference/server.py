@@ -64,7 +64,7 @@ class ServerState:
     version: Int[Array, ""]
 
     @property
-    def posterior(self) -> Any:
+    def posterior(self) -> GaussianFamily:
         """The current q."""
         return (self.product * self.lost).posterior(self.prior)
 
@@ -126,7 +126,7 @@ class Server:
         return cls(names, init_server(prior, prior.one() if unit is None else unit, len(names)), schema)
 
     @property
-    def posterior(self) -> Any:
+    def posterior(self) -> GaussianFamily:
         """The current q."""
         return self.state.posterior
 

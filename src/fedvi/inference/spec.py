@@ -102,7 +102,7 @@ def default_spec(
     rows: of all sites. epsilon: of the site that spends least; None for no privacy. model: None for the target's own.
     prior_variance: of a weight; None for 1 on the scale of log odds, or 10 on the scale of the noise.
     """
-    model = model_of(schema) if model is None else model
+    model = schema.target.model() if model is None else model
     variance = float(prior_variance or model.defaults.prior_variance)
     if epsilon is None and "closed form" in model.abilities:
         return Spec(schema, model, Prior("FullGaussian", variance), PVI(Exact(), damping=1.0), 1)
@@ -122,8 +122,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     return float(f"{value:.9g}") if isinstance(value, float) else value
-
-
-def model_of(schema: Schema) -> Model:
-    """Return the model of the schema's target: numbers are in units of their noise."""
-    return schema.target.model()

@@ -118,13 +118,7 @@ def _public_numbers(algorithm: Algorithm, public: Public, public_rows: int) -> t
 
 
 def update(
-    algorithm: Algorithm,
-    model: Model,
-    public: Public,
-    q: GaussianFamily,
-    state: ClientState,
-    rows: Rows,
-    draws: Draws,
+    algorithm: Algorithm, model: Model, public: Public, q: GaussianFamily, state: ClientState, rows: Rows, draws: Draws
 ) -> tuple[ClientState, Release, UInt32[Array, "steps n 2"]]:
     """Make one update. Pure; an improper anchor gives a release of NaN, which every server refuses.
 
@@ -153,13 +147,7 @@ def _without_seen(*given: Any) -> tuple[ClientState, Release]:
 
 
 def checked_update(
-    algorithm: Algorithm,
-    model: Model,
-    public: Public,
-    q: GaussianFamily,
-    state: ClientState,
-    rows: Rows,
-    draws: Draws,
+    algorithm: Algorithm, model: Model, public: Public, q: GaussianFamily, state: ClientState, rows: Rows, draws: Draws
 ) -> tuple[ClientState, Release]:
     """Make one update at a site: `update`, compiled, after checking that q and the anchor are proper."""
     check_request(algorithm, public, q, state)

@@ -30,19 +30,20 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import Factor, GaussianFamily
+from fedvi.families.base import Coordinates, Factor, GaussianFamily
 from fedvi.models.predictive import Predictive
 from fedvi.numerics import Array, Bounds, cut, row_sums, widen
 from fedvi.pytree import pytree, static
 
-C = TypeVar("C")
+RowArray = Float[Array, "n ..."]
+"""Features or targets: one entry per row."""
 
 GRADIENT_BYTES = 16_000_000
 """Memory for the gradients of rows that are worked on together."""
@@ -131,27 +132,20 @@ class Model(abc.ABC):
         return frozenset({"gradient"} | ({"closed form"} if isinstance(self, Conjugate) else set()))
 
     @abc.abstractmethod
-    def expected_log_likelihood(
-        self, q: Any, x: Float[Array, "n ..."], y: Float[Array, "n ..."], z: Float[Array, ...]
-    ) -> Float[Array, " n"]:
+    def expected_log_likelihood(self, q: Any, x: RowArray, y: RowArray, z: Float[Array, ...]) -> Float[Array, " n"]:
         """Return `E_q[log p(y_i | x_i, w)]` for every row; q is a Gaussian or its coordinates."""
 
     @abc.abstractmethod
-    def predictive(self, q: GaussianFamily, x: Float[Array, "n ..."]) -> Predictive:
+    def predictive(self, q: GaussianFamily, x: RowArray) -> Predictive:
         """Return the distribution of y for every row, with w integrated out."""
 
     def gradient(
-        self,
-        q: C,
-        x: Float[Array, "n ..."],
-        y: Float[Array, "n ..."],
-        weights: Float[Array, " n"],
-        z: Float[Array, ...],
-    ) -> C:
+        self, q: Coordinates, x: RowArray, y: RowArray, weights: Float[Array, " n"], z: Float[Array, ...]
+    ) -> Coordinates:
         """Return the gradient of `sum_i weights_i E_q[log p(y_i | x_i, w)]` in the coordinates q."""
         return jax.grad(lambda coordinates: weights @ self.expected_log_likelihood(coordinates, x, y, z))(q)
 
-    def row_vectors(self, q: Any, z: Float[Array, ...], feature_bound: Float[Array, ""]) -> VectorsOf:  # noqa: ARG002
+    def row_vectors(self, q: Coordinates, z: Float[Array, ...], feature_bound: Float[Array, ""]) -> VectorsOf:  # noqa: ARG002
         """Return from rows to the gradient of each `E_q[log p(y_i | x_i, w)]`, to be clipped.
 
         Here row by row, by differentiation in the precision in use; called within `double_precision`.
@@ -168,12 +162,12 @@ class Model(abc.ABC):
 
         return vectors
 
-    def rows_at_once(self, q: Any, x: Float[Array, "n ..."]) -> int:  # noqa: ARG002 - closed forms know better
+    def rows_at_once(self, q: Coordinates, x: RowArray) -> int:  # noqa: ARG002 - closed forms know better
         """Return how many rows of a buffer x are best worked on together: their gradients are in memory."""
         size = sum(leaf.size for leaf in jax.tree.leaves(q))
         return max(1, min(32, GRADIENT_BYTES // (8 * size)))
 
-    def dim(self, x: Float[Array, "n ..."] | np.ndarray) -> int:
+    def dim(self, x: RowArray | np.ndarray) -> int:
         """Return the number of parameters for data like x; one per column unless a model says otherwise."""
         return int(x.shape[-1])
 

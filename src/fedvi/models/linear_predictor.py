@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -28,12 +28,10 @@ from jaxtyping import Float
 from fedvi.checks import whole
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import ExactProjection
+from fedvi.families.base import Coordinates, ExactProjection
 from fedvi.models.base import Model, Part, VectorsOf
 from fedvi.numerics import Array, Bounds, namespace, row_bits, widen
 from fedvi.pytree import pytree, static
-
-C = TypeVar("C")
 
 PerRow = Float[Array, " n"]
 Normals = Float[Array, " s"]
@@ -185,20 +183,17 @@ class LinearPredictorModel(Model):
         projection = q.projection(x)
         return self.value(projection.mean, projection.variance, y, z)
 
-    def gradient(self, q: C, x: Float[Array, "n d"], y: PerRow, weights: PerRow, z: Normals) -> C:
+    def gradient(self, q: Coordinates, x: Float[Array, "n d"], y: PerRow, weights: PerRow, z: Normals) -> Coordinates:
         """Return the gradient of the weighted sum, by pulling the slopes back through the projection."""
-        coordinates: Any = q
-        projection = coordinates.projection(x)
+        projection = q.projection(x)
         by_mean, by_variance = self.slopes(projection.mean, projection.variance, y, z)
-        gradient: C = projection.pull_back(weights * by_mean, weights * by_variance)
-        return gradient
+        return projection.pull_back(weights * by_mean, weights * by_variance)
 
-    def rows_at_once(self, q: Any, x: Float[Array, "n d"]) -> int:
+    def rows_at_once(self, q: Coordinates, x: Float[Array, "n d"]) -> int:
         """Return how many rows are best projected together."""
-        rows: int = q.rows_at_once(x.shape[1])
-        return rows
+        return q.rows_at_once(x.shape[1])
 
-    def row_vectors(self, q: Any, z: Normals, feature_bound: Float[Array, ""]) -> VectorsOf:
+    def row_vectors(self, q: Coordinates, z: Normals, feature_bound: Float[Array, ""]) -> VectorsOf:
         """Return from rows on their grid to their gradients, in closed form and double precision."""
         slopes = self.exact_slopes(q, z, feature_bound)
 
@@ -208,7 +203,7 @@ class LinearPredictorModel(Model):
         return vectors
 
     def exact_slopes(
-        self, q: Any, z: Array, feature_bound: Array
+        self, q: Coordinates, z: Array, feature_bound: Array
     ) -> Callable[[Array, Array, Array], tuple[ExactProjection, Array, Array]]:
         """Return from rows on their grid to their projection and slopes; within `double_precision`.
 

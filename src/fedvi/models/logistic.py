@@ -23,14 +23,7 @@ from fedvi.compiling import jax, jnp
 from fedvi.families.base import GaussianFamily
 from fedvi.families.noisy import NoisyGaussian
 from fedvi.models.base import Defaults
-from fedvi.models.linear_predictor import (
-    GaussHermite,
-    LinearPredictorModel,
-    MonteCarlo,
-    Normals,
-    PerRow,
-    gauss_hermite,
-)
+from fedvi.models.linear_predictor import GaussHermite, LinearPredictorModel, MonteCarlo, Normals, PerRow, gauss_hermite
 from fedvi.models.predictive import Bernoulli, reach_of, sigmoid
 from fedvi.numerics import Array, namespace, special
 from fedvi.pytree import pytree, static

@@ -1,4 +1,4 @@
-"""Strictness that users are spared: no silent promotion of dtypes or ranks in the tests."""
+"""Strictness that users are spared: no silent promotion of dtypes or ranks, and arrays as annotations say."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # processes of one test run s
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import jax
+import jaxtyping
 import pytest
 from hypothesis import settings
 
+import shapes
+
+jaxtyping.install_import_hook(shapes.modules(), "shapes.checked")  # before any test imports fedvi
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 settings.register_profile("fedvi", deadline=None, max_examples=30, derandomize=True)
@@ -25,6 +29,12 @@ settings.load_profile("fedvi")
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are processors: many tests wait for processes that they started."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Check the shapes of arrays in unit tests only."""
+    jaxtyping.config.update("jaxtyping_disable", item.path.parent.name != "unit")
 
 
 @pytest.fixture(params=[False, True], ids=["float32", "float64"])

@@ -152,7 +152,7 @@ def power_above(value: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.maximum(jnp.where(power == value, power, 2 * power), 2.0**-900)
 
 
-def snapped(values: Float[Array, ...], bits: int) -> Float[Array, ...]:
+def snapped(values: Float[Array, "*shape"], bits: int) -> Float[Array, "*shape"]:
     """Return multiples of `p 2^-bits`, at most 2^bits of them, with p the power of two above the largest."""
     step = power_above(jnp.max(jnp.abs(values))) * 2.0**-bits
     return jnp.rint(values * (1 / step)) * step
@@ -175,7 +175,7 @@ def whole_row_sums(
     return row_sums(jnp.rint(values * (1 / step))) * step, 0.5 * columns * step
 
 
-def cut(values: Float[Array, ...], step: Float[Array, ""]) -> Float[Array, ...]:
+def cut(values: Float[Array, "*shape"], step: Float[Array, ""]) -> Float[Array, "*shape"]:
     """Return how many whole steps each number has, towards zero: nothing becomes longer."""
     return jnp.trunc(values * (1 / step))
 

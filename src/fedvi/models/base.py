@@ -132,7 +132,9 @@ class Model(abc.ABC):
         return frozenset({"gradient"} | ({"closed form"} if isinstance(self, Conjugate) else set()))
 
     @abc.abstractmethod
-    def expected_log_likelihood(self, q: Any, x: RowArray, y: RowArray, z: Float[Array, ...]) -> Float[Array, " n"]:
+    def expected_log_likelihood(
+        self, q: Any, x: RowArray, y: RowArray, z: Float[Array, "*draws"]
+    ) -> Float[Array, " n"]:
         """Return `E_q[log p(y_i | x_i, w)]` for every row; q is a Gaussian or its coordinates."""
 
     @abc.abstractmethod
@@ -140,12 +142,12 @@ class Model(abc.ABC):
         """Return the distribution of y for every row, with w integrated out."""
 
     def gradient(
-        self, q: Coordinates, x: RowArray, y: RowArray, weights: Float[Array, " n"], z: Float[Array, ...]
+        self, q: Coordinates, x: RowArray, y: RowArray, weights: Float[Array, " n"], z: Float[Array, "*draws"]
     ) -> Coordinates:
         """Return the gradient of `sum_i weights_i E_q[log p(y_i | x_i, w)]` in the coordinates q."""
         return jax.grad(lambda coordinates: weights @ self.expected_log_likelihood(coordinates, x, y, z))(q)
 
-    def row_vectors(self, q: Coordinates, z: Float[Array, ...], feature_bound: Float[Array, ""]) -> VectorsOf:  # noqa: ARG002
+    def row_vectors(self, q: Coordinates, z: Float[Array, "*draws"], feature_bound: Float[Array, ""]) -> VectorsOf:  # noqa: ARG002
         """Return from rows to the gradient of each `E_q[log p(y_i | x_i, w)]`, to be clipped.
 
         Here row by row, by differentiation in the precision in use; called within `double_precision`.

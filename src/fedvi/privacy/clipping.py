@@ -57,7 +57,7 @@ class Batch:
     scale: Float[Array, ""]
     total: Float[Array, ""]
     grid: Float[Array, ""]
-    model_noise: Float[Array, ...]
+    model_noise: Float[Array, "*draws"]
     privacy_noise: UInt32[Array, "n 2"]
 
     def take(self, rows: Any) -> tuple[Array, Array, Array]:

@@ -75,7 +75,7 @@ class Lattice:
             )
         return _lattice(float(clip_norm), float(noise_multiplier), numbers, most_rows)
 
-    def noise(self, source: Source, *shape: int) -> Int[np.ndarray, ...]:
+    def noise(self, source: Source, *shape: int) -> Int[np.ndarray, "*shape"]:
         """Draw whole numbers: floor(M N) with N standard normal."""
         drawn = np.empty(math.prod(shape), np.int64)
         for start in range(0, len(drawn), AT_ONCE):
@@ -104,7 +104,7 @@ def _lattice(clip_norm: float, noise_multiplier: float, numbers: int, most_rows:
             )
 
 
-def as_pairs(noise: Int[np.ndarray, ...]) -> UInt32[np.ndarray, "... 2"]:
+def as_pairs(noise: Int[np.ndarray, "*shape"]) -> UInt32[np.ndarray, "*shape 2"]:
     """Return whole numbers as pairs of 32-bit words: compiled code cuts 64-bit arguments to 32 bits, silently."""
     return np.ascontiguousarray(noise, np.int64).view(np.uint32).reshape(*noise.shape, 2)
 
@@ -129,12 +129,12 @@ def with_its_noise(total: T, noise: Words, grid: Float[Array, ""], like: Any) ->
     return narrow(unravel(noisy), like), as_words(noisy)
 
 
-def as_words(values: Float[Array, ...]) -> UInt32[Array, "... 2"]:
+def as_words(values: Float[Array, "*shape"]) -> UInt32[Array, "*shape 2"]:
     """Return doubles as pairs of 32-bit words, in which they leave compiled code unchanged; `from_words` reads them."""
     return jax.lax.bitcast_convert_type(values, jnp.uint32)
 
 
-def from_words(words: Any) -> Float[np.ndarray, ...]:
+def from_words(words: Any) -> Float[np.ndarray, "*shape"]:
     """Return the doubles that `as_words` wrote."""
     return np.ascontiguousarray(words).view(np.float64)[..., 0]
 

@@ -113,7 +113,7 @@ class Mechanism(Protection, Protocol):
         The second is what has noise, before it is rounded: for audits, which tell whether all else follows from it.
         """
 
-    def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+    def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""] | float:
         """Return the standard deviation of the noise in each entry of `gradient`, for a batch with this scale."""
 
 
@@ -165,7 +165,7 @@ class GaussianMechanism(GaussianNoise):
         noise = float(noise_given(self.noise_multiplier))
         return Lattice.of(self.sensitivity(scale), noise, numbers, most_rows(public_rows))
 
-    def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+    def noise_std(self, scale: Float[Array, ""]) -> Float[Array, ""] | float:
         """Return the standard deviation of the noise in each entry of `gradient`."""
         return noise_given(self.noise_multiplier) * self.clip_norm * (scale if self.clips == "likelihood" else 1.0)
 

@@ -25,27 +25,11 @@ import tomli_w
 
 from fedvi.errors import InputError
 from fedvi.experiments.config import FORMAT, Experiment, RunSpec, read_config
-from fedvi.experiments.runs import RunRecord, Spending, settings_digest
+from fedvi.experiments.runs import RunRecord, RunResult, Spending, settings_digest
 from fedvi.files import digest, replacing, write
 
 MeanAndStd = tuple[float, float]
 """Over seeds."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RunResult:
-    """What results.json says of one run; see `RunRecord`."""
-
-    seed: int = 0
-    communications: int = 0
-    seconds: float = 0.0
-    updates: dict[str, int] = dataclasses.field(default_factory=dict)
-    epsilon: dict[str, float] = dataclasses.field(default_factory=dict)
-    epsilon_pld: dict[str, float] = dataclasses.field(default_factory=dict)
-    epsilon_proven: dict[str, float] = dataclasses.field(default_factory=dict)
-    last_update: dict[str, int] = dataclasses.field(default_factory=dict)
-    acc: float | None = None
-    ll: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,8 +119,11 @@ class RunDirectory:
     def _finished(self, spec: RunSpec) -> RunRecord | None:
         try:
             run = json.loads(self._file(spec).read_text())
-            same = run.get("settings") == settings_digest(self.config, spec)
-            return msgspec.convert(run, RunRecord) if same else None
+            if run.get("settings") != settings_digest(self.config, spec):
+                return None
+            final = run.get("final", {})  # in directories without a format number
+            old = {"acc": final.get("accuracy"), "ll": final.get("log_likelihood")}
+            return msgspec.convert({**old, **run}, RunRecord)
         except FileNotFoundError:
             return None
         except (ValueError, msgspec.ValidationError):
@@ -152,9 +139,11 @@ class RunDirectory:
             groups.setdefault(run.partition, {}).setdefault(run.method, []).append(run)
         results = {place: {name: _together(own) for name, own in methods.items()} for place, methods in groups.items()}
         write(self.path / "results.json", json.dumps(msgspec.to_builtins(results), indent=1))
-        done = [run for run in runs if not run.error]
-        _write_parquet(self.path / "history.parquet", _history(done))
-        _write_parquet(self.path / "spending.parquet", _spending(done))
+        measured = [(run, record) for run in runs for record in run.records]
+        names = dict.fromkeys(name for _, record in measured for name in record)
+        _write_table(self.path / "history.parquet", measured, names)
+        spent = [(run, vars(moment)) for run in runs for moment in run.spending]
+        _write_table(self.path / "spending.parquet", spent, [field.name for field in dataclasses.fields(Spending)])
         return read(self.path)
 
 
@@ -172,8 +161,8 @@ def read(path: str | os.PathLike[str]) -> Results:
         path=path,
         config=read_config(path / "config.toml"),
         results=results,
-        history=_read_parquet(path / "history.parquet"),
-        spending=_read_parquet(path / "spending.parquet"),
+        history=_read_table(path / "history.parquet"),
+        spending=_read_table(path / "spending.parquet"),
         skipped=json.loads(skipped.read_text()) if skipped.is_file() else {},
     )
 
@@ -199,34 +188,18 @@ def _together(group: list[RunRecord]) -> MethodResult:
     )
 
 
-def _history(runs: list[RunRecord]) -> dict[str, list[Any]]:
-    names = dict.fromkeys(name for run in runs for name in run.records[0] | run.records[-1])
-    rows = [(run, record) for run in runs for record in run.records]
-    measured = {name: [record.get(name, float("nan")) for _, record in rows] for name in names}
-    return _whose([run for run, _ in rows]) | measured
-
-
-def _spending(runs: list[RunRecord]) -> dict[str, list[Any]]:
-    rows = [(run, moment) for run in runs for moment in run.spending]
-    moments = {
-        field.name: [getattr(moment, field.name) for _, moment in rows] for field in dataclasses.fields(Spending)
-    }
-    return _whose([run for run, _ in rows]) | moments
-
-
-def _whose(runs: list[RunRecord]) -> dict[str, list[Any]]:
-    return {key: [getattr(run, key) for run in runs] for key in ("partition", "method", "seed")}
-
-
-def _write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
+def _write_table(path: Path, rows: list[tuple[RunRecord, dict[str, Any]]], names: Iterable[str]) -> None:
+    """Write rows with the names of their runs; what a row lacks is NaN."""
     import pyarrow as pa
     from pyarrow import parquet
 
+    columns = {key: [getattr(run, key) for run, _ in rows] for key in ("partition", "method", "seed")}
+    columns |= {name: [row.get(name, float("nan")) for _, row in rows] for name in names}
     with replacing(path) as file:
         parquet.write_table(pa.table(columns), file)
 
 
-def _read_parquet(path: Path) -> dict[str, np.ndarray]:
+def _read_table(path: Path) -> dict[str, np.ndarray]:
     from pyarrow import parquet
 
     table = parquet.read_table(path)

@@ -93,7 +93,7 @@ def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | No
     jobs = arrange_jobs(specs, workers)
     if workers == 1 or len(jobs) <= 1:
         for job in jobs:
-            _report(job, _make_job(directory, job), finished)
+            _report(job, _work(directory, job), finished)
         return
     with _pool(min(workers, len(jobs))) as pool:
         waiting: Waiting = {pool.submit(_work, directory, job): job for job in jobs}
@@ -123,9 +123,14 @@ def arrange_jobs(specs: Sequence[RunSpec], workers: int) -> list[Job]:
     return jobs
 
 
-def _make_job(directory: RunDirectory, job: Job, stop: Callable[[], bool] | None = None) -> list[RunRecord]:
-    """Make the runs of a job, write each to the directory, and return them; fewer if Ctrl-C or `stop` ended it."""
-    runs = make_runs(directory.config, job, [directory.checkpoint(spec) for spec in job], stop)
+_stopping = threading.Event()
+
+
+def _work(directory: RunDirectory, job: Job) -> list[RunRecord]:
+    """Make the runs of a job, write each to the directory, and return them; fewer if Ctrl-C ended it."""
+    if _stopping.is_set():
+        return []
+    runs = make_runs(directory.config, job, [directory.checkpoint(spec) for spec in job], _stopping.is_set)
     for spec, run in zip(job, runs, strict=False):
         directory.save(spec, run)
     return runs
@@ -175,13 +180,6 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-_stopping = threading.Event()
-
-
 def _prepare_worker() -> None:
     """Only take note of Ctrl-C: an exception might strike anywhere, a run stops where nothing is lost."""
     signal.signal(signal.SIGINT, lambda *_: _stopping.set())
-
-
-def _work(directory: RunDirectory, job: Job) -> list[RunRecord]:
-    return [] if _stopping.is_set() else _make_job(directory, job, _stopping.is_set)

@@ -48,11 +48,30 @@ class Spending:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunRecord:
+class RunResult:
+    """What results.json says of one run. acc: accuracy in percent, if the model has classes. ll: log-likelihood.
+
+    By client: epsilon by the run's own rule, epsilon_pld by exact accounting, epsilon_proven for its sampling, and
+    last_update, the communication at which it was made.
+    """
+
+    seed: int = 0
+    communications: int = 0
+    seconds: float = 0.0
+    updates: dict[str, int] = dataclasses.field(default_factory=dict)
+    epsilon: dict[str, float] = dataclasses.field(default_factory=dict)
+    epsilon_pld: dict[str, float] = dataclasses.field(default_factory=dict)
+    epsilon_proven: dict[str, float] = dataclasses.field(default_factory=dict)
+    last_update: dict[str, int] = dataclasses.field(default_factory=dict)
+    acc: float | None = None
+    ll: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunRecord(RunResult):
     """One finished run, or why it failed (`error`). settings: the digest of all that decides what comes out.
 
-    records: what was measured on the way, accuracies in percent; the last one is final. By client: epsilon by the run's
-    own rule, epsilon_pld by exact accounting, epsilon_proven for its sampling, and last_update, when that was.
+    records: what was measured on the way, accuracies in percent; the last one is final.
     """
 
     partition: str
@@ -62,30 +81,12 @@ class RunRecord:
     label: str
     swept: dict[str, Any]
     budget: float | None
-    seed: int
     settings: str
     version: str
-    seconds: float
     error: str = ""
     records: list[dict[str, float]] = dataclasses.field(default_factory=list)
-    communications: int = 0
-    updates: dict[str, int] = dataclasses.field(default_factory=dict)
-    epsilon: dict[str, float] = dataclasses.field(default_factory=dict)
-    epsilon_pld: dict[str, float] = dataclasses.field(default_factory=dict)
-    epsilon_proven: dict[str, float] = dataclasses.field(default_factory=dict)
-    last_update: dict[str, int] = dataclasses.field(default_factory=dict)
     spending: list[Spending] = dataclasses.field(default_factory=list)
     statement: str = ""
-
-    @property
-    def acc(self) -> float | None:
-        """The accuracy of the posterior in percent, if its model has classes."""
-        return self.records[-1].get("accuracy") if self.records else None
-
-    @property
-    def ll(self) -> float | None:
-        """The log-likelihood of a test row."""
-        return self.records[-1].get("log_likelihood") if self.records else None
 
     def summary(self) -> str:
         """Return what became of the run, in a line."""
@@ -184,9 +185,12 @@ def _record(
         return dataclasses.replace(run, error=str(outcome))
     if isinstance(outcome, Exception):
         raise outcome
+    records = [_percent(record) for record in outcome.history.records]
     run = dataclasses.replace(
         run,
-        records=[_percent(record) for record in outcome.history.records],
+        acc=records[-1].get("accuracy"),
+        ll=records[-1].get("log_likelihood"),
+        records=records,
         communications=outcome.checkpoint.communications,
         updates={name: int(state.sequence) for name, state in outcome.clients.items()},
     )

@@ -75,8 +75,7 @@ def test_rows_hold_means_differences_and_largest_epsilons_of_the_runs(outcome: R
     assert accuracy.mean == pytest.approx(sum(run.acc or 0 for run in runs) / 3)
     assert accuracy.difference == pytest.approx(accuracy.mean - 81.83)
     assert log_likelihood.difference == pytest.approx(np.mean([run.ll or 0 for run in runs]) + 0.4218)
-    assert row.accounted == pytest.approx(0.53)
-    assert row.proven == pytest.approx(0.583)
+    assert row.spent == pytest.approx((0.53, 0.583))
     assert row.over
     assert row.communications == pytest.approx(np.mean([run.communications for run in runs]))
     assert not any(row.over for row in Report(outcome).table if row.method.startswith(("dp-pvi-strict", "fedvi")))
@@ -237,7 +236,7 @@ def renamed(outcome: Results, path: Path, name: str) -> Results:
             copy[column][:] = name
         kept = {key: np.concatenate([columns[key].astype(object), copy[key]]) for key in columns}
         rows[table] = {key: np.array(values.tolist()) for key, values in kept.items()}
-    config = outcome.config | {"title": name, "command": name, "versions": {name: name}}
+    config = outcome.config | {"title": name, "command": name}
     return dataclasses.replace(outcome, path=path, config=config, results=results, skipped={}, **rows)
 
 

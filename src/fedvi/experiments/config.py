@@ -18,7 +18,6 @@ partitions. `Experiment.check` builds every object once, so that a mistake is fo
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 import os
@@ -113,14 +112,20 @@ class Experiment:
             whole("seeds", seed, 0)
         partitions, methods = _variants("partition", config["partition"]), _variants("method", config["method"])
         for method in methods:
-            _check_method(method)
-        experiment = cls(config, partitions, methods, tuple(dict.fromkeys(seeds)))
+            path = f"method.{method.base}"
+            check_keys(method.table, ("label", *PARTS, *LIMITS), path)
+            if "algorithm" not in method.table:
+                raise InputError(f"Expected {path}.algorithm, got nothing.")
+            method.parts()
+            for key in ("communications", "max_updates", "evaluate_every"):
+                if key in method.table:
+                    whole(f"{path}.{key}", method.table[key], 1)
         build(config["data"], "data")
         build(config["model"], "model")
         prior_of(config)
         for partition in partitions:
             build(partition.table, "partition", f"partition.{partition.base}")
-        return experiment
+        return cls(config, partitions, methods, tuple(dict.fromkeys(seeds)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Experiment:
@@ -132,8 +137,7 @@ class Experiment:
 
     def runs(self) -> list[RunSpec]:
         """Return all runs, those that share compiled code one after the other."""
-        combinations = itertools.product(self.partitions, self.methods, self.seeds)
-        return [RunSpec(*combination) for combination in combinations]
+        return [RunSpec(*each) for each in itertools.product(self.partitions, self.methods, self.seeds)]
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -160,27 +164,13 @@ def prior_of(config: dict[str, Any]) -> Prior:
     return prior
 
 
-def _check_method(method: Variant) -> None:
-    path = f"method.{method.base}"
-    check_keys(method.table, ("label", *PARTS, *LIMITS), path)
-    if "algorithm" not in method.table:
-        raise InputError(f"Expected {path}.algorithm, got nothing.")
-    method.parts()
-    for key in ("communications", "max_updates", "evaluate_every"):
-        if key in method.table:
-            whole(f"{path}.{key}", method.table[key], 1)
-
-
 def _variants(role: str, tables: dict[str, Any]) -> tuple[Variant, ...]:
     """Return all tables with one value for every list in them."""
-    variants: list[Variant] = []
-    for base, table in tables.items():
-        lists = dict(_lists(table))
-        for values in itertools.product(*lists.values()):
-            swept, single = dict(zip(lists, values, strict=True)), copy.deepcopy(table)
-            for path, value in swept.items():
-                _put(single, path.split("."), value)
-            variants.append(Variant(_name(base, swept), base, single, swept))
+    variants = [
+        Variant(_name(base, swept), base, single, swept)
+        for base, table in tables.items()
+        for single, swept in _spread(table)
+    ]
     names = [variant.name for variant in variants]
     for name in names:
         if names.count(name) > 1:
@@ -188,21 +178,18 @@ def _variants(role: str, tables: dict[str, Any]) -> tuple[Variant, ...]:
     return tuple(variants)
 
 
-def _lists(table: dict[str, Any], path: str = "") -> Iterator[tuple[str, list[Any]]]:
+def _spread(table: dict[str, Any], path: str = "") -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield a table once for every combination of values in its lists, and the picked values by path."""
+    choices: list[list[tuple[Any, dict[str, Any]]]] = []
     for key, value in table.items():
         here = f"{path}.{key}" if path else key
-        if isinstance(value, dict):
-            yield from _lists(value, here)
-        elif isinstance(value, list):
-            if not value:
-                raise InputError(f"Expected values in the list {here}, got none.")
-            yield here, value
-
-
-def _put(table: dict[str, Any], path: list[str], value: Any) -> None:
-    for key in path[:-1]:
-        table = table[key]
-    table[path[-1]] = value
+        if isinstance(value, list) and not value:
+            raise InputError(f"Expected values in the list {here}, got none.")
+        several = [(one, {here: one}) for one in value] if isinstance(value, list) else [(value, {})]
+        choices.append(list(_spread(value, here)) if isinstance(value, dict) else several)
+    for picked in itertools.product(*choices):
+        single = dict(zip(table, (value for value, _ in picked), strict=True))
+        yield single, {place: value for _, swept in picked for place, value in swept.items()}
 
 
 def _name(base: str, swept: dict[str, Any]) -> str:
@@ -210,12 +197,9 @@ def _name(base: str, swept: dict[str, Any]) -> str:
     others = {path: value for path, value in swept.items() if path != EPSILON}
     last = [path.rsplit(".", 1)[-1] for path in others]
     keys = last if len(set(last)) == len(last) else list(others)
-    settings = ",".join(f"{key}={_word(value)}" for key, value in zip(keys, others.values(), strict=True))
+    words = [value.get("kind", value) if isinstance(value, dict) else value for value in others.values()]
+    settings = ",".join(f"{key}={word}" for key, word in zip(keys, words, strict=True))
     return base + epsilon + (f"[{settings}]" if settings else "")
-
-
-def _word(value: Any) -> Any:
-    return value.get("kind", value) if isinstance(value, dict) else value
 
 
 def shown(epsilon: float) -> str:

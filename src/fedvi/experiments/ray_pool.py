@@ -182,19 +182,10 @@ def _cluster(address: str) -> Iterator[Any]:
         "log_to_driver": False,
         "logging_level": logging.CRITICAL,
     }
-    _connect(ray, address, options)
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
-    """Connect to a cluster that answered before; again, if the process that Ray starts for its client dies."""
-    for left in reversed(range(ATTEMPTS)):
+    for left in reversed(range(ATTEMPTS)):  # it answered before: the process that Ray starts for its client may die
         try:
             ray.init(address=address, **options)
-            return
+            break
         except ConnectionError as error:
             ray.shutdown()
             if not left:
@@ -202,6 +193,10 @@ def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
                     f"The Ray cluster at {address!r} answers, but could not be connected in {ATTEMPTS} attempts: "
                     f"{_first_line(error)} {REMEDY_DIED}"
                 ) from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
 
 
 def _import_ray() -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -131,44 +132,20 @@ def make_runs(
     except SimulationsFailed as failed:
         outcomes = failed.outcomes
     except FedviError as error:  # before anything was run
-        if len(specs) > 1:
-            return _one_by_one(config, specs, checkpoints, stop, rows)
+        if len(specs) > 1:  # one of them cannot even begin, because its checkpoint is damaged for example
+            pairs = zip(specs, checkpoints, strict=True)
+            alone = (make_runs(config, [spec], [path], stop, rows) for spec, path in pairs)
+            return [run for runs in itertools.takewhile(len, alone) for run in runs]
         outcomes = [error]
     sizes = {name: len(y) for name, (_, y) in clients.items()}
-    seconds = (perf_counter() - began) / len(specs)
-    return [
-        _record(config, spec, seconds, outcome, sizes, cast("Algorithm", parts["algorithm"]))
-        for spec, outcome in zip(specs, outcomes, strict=True)
-    ]
+    begun = [_begun(config, spec, (perf_counter() - began) / len(specs)) for spec in specs]
+    algorithm = cast("Algorithm", parts["algorithm"])
+    return [_ended(run, outcome, sizes, algorithm) for run, outcome in zip(begun, outcomes, strict=True)]
 
 
-def _one_by_one(
-    config: dict[str, Any],
-    specs: Sequence[RunSpec],
-    checkpoints: Sequence[Path],
-    stop: Callable[[], bool] | None,
-    rows: Dataset,
-) -> list[RunRecord]:
-    """Make runs of which one cannot even begin, because its checkpoint is damaged for example."""
-    runs: list[RunRecord] = []
-    for spec, path in zip(specs, checkpoints, strict=True):
-        alone = make_runs(config, [spec], [path], stop, rows)
-        if not alone:
-            break
-        runs += alone
-    return runs
-
-
-def _record(
-    config: dict[str, Any],
-    spec: RunSpec,
-    seconds: float,
-    outcome: Result | Exception,
-    sizes: dict[str, int],
-    algorithm: Algorithm,
-) -> RunRecord:
+def _begun(config: dict[str, Any], spec: RunSpec, seconds: float) -> RunRecord:
     method, privacy = spec.method, spec.method.table.get("privacy")
-    run = RunRecord(
+    return RunRecord(
         partition=spec.partition.name,
         partition_settings={"name": spec.partition.base, **spec.partition.table},
         method=method.name,
@@ -181,11 +158,18 @@ def _record(
         version=__version__,
         seconds=seconds,
     )
+
+
+def _ended(run: RunRecord, outcome: Result | Exception, sizes: dict[str, int], algorithm: Algorithm) -> RunRecord:
+    """Return the run with what was measured, and with what every client spent when."""
     if isinstance(outcome, FedviError):
         return dataclasses.replace(run, error=str(outcome))
     if isinstance(outcome, Exception):
         raise outcome
-    records = [_percent(record) for record in outcome.history.records]
+    history, spending = outcome.history, outcome.history.budgets
+    records = [{name: 100 * v if name == "accuracy" else v for name, v in record.items()} for record in history.records]
+    turns = [turn.client for turn in history.turns]
+    made = {name: np.flatnonzero(np.equal(turns, index)) + 1 for index, name in enumerate(outcome.clients)}
     run = dataclasses.replace(
         run,
         acc=records[-1].get("accuracy"),
@@ -193,8 +177,23 @@ def _record(
         records=records,
         communications=outcome.checkpoint.communications,
         updates={name: int(state.sequence) for name, state in outcome.clients.items()},
+        last_update={name: int(when[-1]) if len(when) else 0 for name, when in made.items()},
     )
-    return _spent(run, outcome, sizes, algorithm)
+    if spending is None or NOT_PRIVATE in spending.events:
+        return run
+    most, mechanism = spending.most_updates(), cast("Any", algorithm.solver.mechanism)
+    for index, (name, when) in enumerate(made.items()):
+        event, delta, count = spending.events[index], float(spending.budgets[index].delta), len(when)
+        run.epsilon[name] = spending.epsilon(index, count)
+        run.epsilon_pld[name] = accounting.epsilon({event: count}, delta) if count else 0.0
+        run.epsilon_proven[name] = run.epsilon_pld[name]
+        if hasattr(mechanism, "proven_epsilon"):  # it accounts for its sampling as if it were another
+            used = dataclasses.replace(mechanism, noise_multiplier=to_json(event)["noise_multiplier"])
+            run.epsilon_proven[name] = used.proven_epsilon(sizes[name], algorithm.solver.steps * count, delta)
+        for updates in _moments(count, most[index]):
+            at = int(when[updates - 1]) if updates else 0
+            run.spending.append(Spending(name, sizes[name], at, updates, spending.epsilon(index, updates)))
+    return dataclasses.replace(run, statement=_statement(outcome))
 
 
 @functools.lru_cache(maxsize=2)
@@ -207,39 +206,6 @@ def load_rows(data: str) -> Dataset:
 def clients_of(rows: Dataset, partition: Variant) -> Mapping[str, Table]:
     """Return the rows of every client."""
     return distribute(build(partition.table, "partition"), *rows.train, columns=rows.columns)
-
-
-def _percent(record: Mapping[str, float]) -> dict[str, float]:
-    return {name: 100 * value if name == "accuracy" else value for name, value in record.items()}
-
-
-def _spent(run: RunRecord, result: Result, sizes: dict[str, int], algorithm: Algorithm) -> RunRecord:
-    """Return the run with what every client spent when."""
-    spending, turns = result.history.budgets, [turn.client for turn in result.history.turns]
-    made = {name: np.flatnonzero(np.equal(turns, index)) + 1 for index, name in enumerate(result.clients)}
-    run = dataclasses.replace(run, last_update={name: int(when[-1]) if len(when) else 0 for name, when in made.items()})
-    if spending is None or NOT_PRIVATE in spending.events:
-        return run
-    claimed, exact, proven, moments = {}, {}, {}, []
-    most, mechanism = spending.most_updates(), cast("Any", algorithm.solver.mechanism)
-    for index, (name, when) in enumerate(made.items()):
-        event, delta, count = spending.events[index], float(spending.budgets[index].delta), len(when)
-        claimed[name] = spending.epsilon(index, count)
-        proven[name] = exact[name] = accounting.epsilon({event: count}, delta) if count else 0.0
-        if hasattr(mechanism, "proven_epsilon"):  # it accounts for its sampling as if it were another
-            used = dataclasses.replace(mechanism, noise_multiplier=to_json(event)["noise_multiplier"])
-            proven[name] = used.proven_epsilon(sizes[name], algorithm.solver.steps * count, delta)
-        for updates in _moments(count, most[index]):
-            at = int(when[updates - 1]) if updates else 0
-            moments.append(Spending(name, sizes[name], at, updates, spending.epsilon(index, updates)))
-    return dataclasses.replace(
-        run,
-        epsilon=claimed,
-        epsilon_pld=exact,
-        epsilon_proven=proven,
-        spending=moments,
-        statement=_statement(result),
-    )
 
 
 def _moments(count: int, most: float) -> list[int]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedvi.errors import InputError
 from fedvi.files import replacing, write
-from fedvi.reports.results import Report, base_of
+from fedvi.reports.results import Report
 from fedvi.web.pages import RC
 
 if TYPE_CHECKING:
@@ -89,10 +89,9 @@ def merge(outcomes: Sequence[Results], path: str | os.PathLike[str]) -> Results:
     skipped: dict[str, str] = {}
     for name, outcome in named.items():
         for partition, methods in outcome.results.items():
-            for method, result in methods.items():
-                base = base_of(method, result)
-                labelled = dataclasses.replace(result, base=f"{name}: {base}", label=f"{name}: {result.label or base}")
-                results.setdefault(partition, {})[f"{name}: {method}"] = labelled
+            for method, one in methods.items():
+                own = dataclasses.replace(one, base=f"{name}: {one.base}", label=f"{name}: {one.label or one.base}")
+                results.setdefault(partition, {})[f"{name}: {method}"] = own
         for partition, numbers in Report(outcome).published.items():
             published.setdefault(partition, {}).update({f"{name}: {method}": one for method, one in numbers.items()})
         skipped = outcome.skipped | skipped

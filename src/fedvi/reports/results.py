@@ -72,7 +72,6 @@ class Row:
     """One method on one partition.
 
     base: the method without its budget and its swept settings. name: of the base, for readers.
-    accounted, proven: the largest epsilon of any client in any run. communications: mean over runs.
     """
 
     partition: str
@@ -80,51 +79,56 @@ class Row:
     base: str
     name: str
     look: pages.Look
+    budget: float | None
     result: MethodResult
     compared: tuple[Comparison, ...]
-    accounted: float | None
-    proven: float | None
-    communications: float | None
 
     def measured(self, measure: Measure) -> Comparison:
         """Return what was measured, ours and published."""
         return next(one for one in self.compared if one.measure == measure)
 
     @property
-    def budget(self) -> float | None:
-        """The epsilon of every client, None without privacy."""
-        return self.result.epsilon
-
-    @property
-    def swept(self) -> str:
-        """The swept settings, as they stand in the method's name."""
-        settings = self.method.partition("[")[2]
-        return settings.strip("[]") if settings.endswith("]") else ""
-
-    @property
     def variant(self) -> str:
         """What distinguishes the method from others of the same base: epsilon, swept settings, or nothing."""
-        return _joined("" if self.budget is None else f"ε = {self.budget:g}", self.swept)
+        epsilon = "" if self.budget is None else f"ε = {self.budget:g}"
+        return ", ".join(filter(None, (epsilon, self._swept)))
 
     @property
     def label(self) -> str:
         """The name with the swept settings but without the epsilon: that has its own column."""
-        return _joined(self.name, self.swept)
+        return ", ".join(filter(None, (self.name, self._swept)))
 
     @property
     def full_label(self) -> str:
         """The name with the epsilon and the swept settings."""
-        return _joined(self.name, self.variant)
+        return ", ".join(filter(None, (self.name, self.variant)))
 
     @property
-    def most_spent(self) -> float:
-        """The largest epsilon of any client, by the run's own accounting or by what is proven; 0 if none is known."""
-        return max(self.accounted or 0.0, self.proven or 0.0)
+    def _swept(self) -> str:
+        settings = self.method.partition("[")[2]
+        return settings.strip("[]") if settings.endswith("]") else ""
+
+    @property
+    def communications(self) -> float | None:
+        """The mean over runs."""
+        return sum(run.communications for run in self.result.runs) / len(self.result.runs) if self.result.runs else None
+
+    @property
+    def spent(self) -> tuple[float, float] | None:
+        """The largest epsilon of any client in any run, as accounted and as proven; None without privacy."""
+        accounted = [epsilon for run in self.result.runs for epsilon in run.epsilon.values()]
+        proven = [epsilon for run in self.result.runs for epsilon in run.epsilon_proven.values()]
+        return (max(accounted), max(proven or accounted)) if accounted else None
+
+    @property
+    def share_spent(self) -> float:
+        """The larger of both, as a share of the budget."""
+        return max(self.spent) / self.budget if self.spent and self.budget else 0.0
 
     @property
     def over(self) -> bool:
         """Whether a client spent more than its budget."""
-        return self.budget is not None and exceeds(self.most_spent, self.budget)
+        return exceeds(self.share_spent, 1.0)
 
     @property
     def budget_ends(self) -> tuple[float, float] | None:
@@ -159,32 +163,17 @@ class Report:
     @cached_property
     def rows(self) -> list[Row]:
         """All rows, partition by partition: known methods first, then others as they come, each by budget."""
-        found = [(p, method, result) for p, own in self.outcome.results.items() for method, result in own.items()]
-        names: dict[str, str] = {}
-        for _, method, result in found:
-            base = base_of(method, result)
-            names.setdefault(base, result.label or (pages.KNOWN[base].name if base in pages.KNOWN else base))
-        bases, partitions = sorted(names, key=pages.order), list(self.outcome.results)
-        looks = pages.looks(bases)
-        rows = [self._row(*each, names, looks) for each in found]
+        results = [(p, method, result) for p, own in self.outcome.results.items() for method, result in own.items()]
+        names = {result.base: result.label or result.base for _, _, result in reversed(results)}
+        bases = sorted(dict.fromkeys(result.base for _, _, result in results), key=pages.order)
+        partitions = list(self.outcome.results)
+        looks, rows = pages.looks(bases), []
+        for partition, method, result in results:
+            published = self.published.get(partition, {}).get(method)
+            compared = tuple(_compared(measure, result, published) for measure in self.measures)
+            base = result.base
+            rows.append(Row(partition, method, base, names[base], looks[base], result.epsilon, result, compared))
         return sorted(rows, key=lambda r: (partitions.index(r.partition), bases.index(r.base), r.budget or 0.0))
-
-    def _row(
-        self, partition: str, method: str, result: MethodResult, names: dict[str, str], looks: dict[str, pages.Look]
-    ) -> Row:
-        base, runs = base_of(method, result), result.runs
-        published = self.published.get(partition, {}).get(method)
-        compared = []
-        for measure in self.measures:
-            mean, std = _ours(result, measure)
-            std = None if len(runs) == 1 else std  # one run has no spread
-            given = published.get(measure.key) if isinstance(published, dict) else None
-            compared.append(Comparison(measure, mean, std, *_mean_and_std(given)))
-        accounted = max((epsilon for run in runs for epsilon in run.epsilon.values()), default=None)
-        proven = max((epsilon for run in runs for epsilon in run.epsilon_proven.values()), default=None)
-        communications = sum(run.communications for run in runs) / len(runs) if runs else None
-        numbers = (tuple(compared), accounted, proven, communications)
-        return Row(partition, method, base, names[base], looks[base], result, *numbers)
 
     @cached_property
     def bases(self) -> dict[str, Row]:
@@ -232,7 +221,7 @@ class Report:
         others = dict.fromkeys(name for result in results for name in result.metrics if name not in TAKEN)
 
         def measured(measure: Measure) -> bool:
-            return any(_ours(result, measure)[0] is not None for result in results)
+            return any(_ours(measure, result)[0] is not None for result in results)
 
         first = [ACCURACY, *(Measure(name, name, name.replace("_", " "), 4) for name in others)]
         return [*list(filter(measured, first))[:1], *filter(measured, [LOG_LIKELIHOOD])]
@@ -263,11 +252,6 @@ def split(columns: Group) -> dict[tuple[str, str], Group]:
     return {key: {name: column[own] for name, column in columns.items()} for key, own in rows.items()}
 
 
-def base_of(method: str, result: MethodResult) -> str:
-    """Return a method without its budget and its swept settings."""
-    return result.base or method.split("@")[0].split("[")[0]
-
-
 def coordinates(name: str) -> dict[str, float]:
     """Return the settings in the name of a partition that comes from a sweep, nothing unless all are numbers.
 
@@ -288,7 +272,13 @@ def exceeds(epsilon: float, budget: float) -> bool:
     return epsilon > budget * (1 + 1e-9)
 
 
-def _ours(result: MethodResult, measure: Measure) -> tuple[float | None, float | None]:
+def _compared(measure: Measure, result: MethodResult, published: Any) -> Comparison:
+    mean, std = _ours(measure, result)
+    given = published.get(measure.key) if isinstance(published, dict) else None
+    return Comparison(measure, mean, None if len(result.runs) == 1 else std, *_mean_and_std(given))  # one: no spread
+
+
+def _ours(measure: Measure, result: MethodResult) -> tuple[float | None, float | None]:
     return _mean_and_std({"acc": result.acc, "ll": result.ll}.get(measure.key) or result.metrics.get(measure.key))
 
 
@@ -297,7 +287,3 @@ def _mean_and_std(given: Any) -> tuple[float | None, float | None]:
     pair = [*given] if isinstance(given, list | tuple) else [given]
     mean, std = [float(v) if isinstance(v, int | float) and math.isfinite(v) else None for v in [*pair, None, None][:2]]
     return mean, std
-
-
-def _joined(*parts: str) -> str:
-    return ", ".join(part for part in parts if part)

@@ -35,8 +35,8 @@ def header(report: Report) -> list[str]:
     names = ["data", "method"] + (["ε"] if any(row.budget is not None for row in report.table) else [])
     for measure in report.measures:
         names += [measure.axis, "paper", "difference"] if report.has_published else [measure.axis]
-    private = any(row.accounted is not None or row.proven is not None for row in report.table)
-    return [*names, *(["largest ε, accounted / proven"] if private else []), "communications"]
+    private = ["largest ε, accounted / proven"] if any(row.spent for row in report.table) else []
+    return [*names, *private, "communications"]
 
 
 def cells(row: Row, names: list[str]) -> list[str]:
@@ -48,9 +48,8 @@ def cells(row: Row, names: list[str]) -> list[str]:
             text.append(number(one.published, None, one.measure.digits))
             text.append(NONE if one.difference is None else signed(one.difference, one.measure.digits))
     if len(names) > len(text) + 1:
-        spent = (row.accounted, row.proven)
-        shown = " / ".join(NONE if e is None else "∞" if math.isinf(e) else f"{e:.3f}" for e in spent)
-        text.append(NONE if spent == (None, None) else shown)
+        spent = ["∞" if math.isinf(epsilon) else f"{epsilon:.3f}" for epsilon in row.spent or ()]
+        text.append(" / ".join(spent) or NONE)
     return [*text, NONE if row.communications is None else f"{row.communications:,.0f}"]
 
 
@@ -177,12 +176,12 @@ def headlines(report: Report) -> list[tuple[str, str]]:
             accuracy, row = max(pairs, key=lambda pair: pair[0])
             what = row.label if row.budget is None else f"{row.label}, ε = {row.budget:g}"
             cards.append((f"{accuracy:.2f}\u00a0%", f"best accuracy {kind}: {what}, partition {row.partition}"))
-    if over := [row for row in report.table if row.over and row.budget]:
-        worst = max(over, key=_share_spent)
+    worst = max(report.table, key=lambda row: row.share_spent, default=None)
+    if worst and worst.spent and worst.over:
         meaning = f"largest ε of a client with a budget of {worst.budget:g}: {worst.label}, partition {worst.partition}"
-        proven = worst.proven is not None and worst.proven > (worst.accounted or 0.0)
-        cards.append((f"{worst.most_spent:.3g}", meaning + (" (proven)" if proven else "")))
-    elif any(row.budget is not None and row.accounted is not None for row in report.table):
+        accounted, proven = worst.spent
+        cards.append((f"{max(worst.spent):.3g}", meaning + (" (proven)" if proven > accounted else "")))
+    elif any(row.spent and row.budget for row in report.table):
         cards.append(("0", "clients over their budget"))
     return cards
 
@@ -198,25 +197,20 @@ def _accuracies(report: Report) -> list[tuple[float, Row]]:
     return [(mean, row) for mean, row in found if mean is not None]
 
 
-def _share_spent(row: Row) -> float:
-    return row.most_spent / (row.budget or 1.0)
-
-
 def _budgets(report: Report) -> list[str]:
     """Say which methods exceeded their budgets, and which did not."""
     spenders: dict[str, list[Row]] = {}
     for row in report.table:
-        if row.budget is not None and (row.accounted is not None or row.proven is not None):
+        if row.spent and row.budget is not None:
             spenders.setdefault(row.base, []).append(row)
     said, kept = [], []
     for rows in spenders.values():
-        if not (over := [row for row in rows if row.over]):
-            kept.append(f"“{rows[0].name}”")
-            continue
-        worst = max(over, key=_share_spent)
-        spent = ((worst.accounted, "by its own rule"), (worst.proven, "proven"))
-        amounts = ", ".join(f"{epsilon:.3f} {how}" for epsilon, how in spent if epsilon is not None)
-        said.append(f"“{worst.name}” exceeded its budgets: with ε = {worst.budget:g} a client spent {amounts}.")
+        worst = max(rows, key=lambda row: row.share_spent)
+        if worst.spent and worst.over:
+            spent = "{:.3f} by its own rule, {:.3f} proven".format(*worst.spent)
+            said.append(f"“{worst.name}” exceeded its budgets: with ε = {worst.budget:g} a client spent {spent}.")
+        else:
+            kept.append(f"“{worst.name}”")
     if kept:
         names = " and ".join(part for part in (", ".join(kept[:-1]), kept[-1]) if part)
         said.append(f"No client exceeded its budget under {names}.")

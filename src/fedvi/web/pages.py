@@ -23,19 +23,18 @@ OVER = "#C1121F"
 
 @dataclass(frozen=True)
 class Look:
-    """colour: of lines and markers. marker: in matplotlib's letters. name: for readers, of a known method."""
+    """colour: of lines and markers. marker: in matplotlib's letters."""
 
     colour: str
     marker: str
-    name: str = ""
 
 
 KNOWN = {
-    "pvi": Look("#000000", "o", "PVI"),
-    "global-vi": Look("#CC79A7", "X", "Global VI"),
-    "dp-pvi": Look("#D55E00", "s", "DP-PVI, published rule"),
-    "dp-pvi-strict": Look("#0072B2", "D", "DP-PVI, strict budget"),
-    "fedvi": Look("#009E73", "^", "fedvi, noise-aware"),
+    "pvi": Look("#000000", "o"),
+    "global-vi": Look("#CC79A7", "X"),
+    "dp-pvi": Look("#D55E00", "s"),
+    "dp-pvi-strict": Look("#0072B2", "D"),
+    "fedvi": Look("#009E73", "^"),
 }
 SPARE = ["#56B4E9", "#E69F00", "#7F7F7F", "#882255", "#117733", "#332288", "#AA4499", "#999933"]
 SPARE_MARKERS = ["v", "P", "<", ">", "p", "h", "*", "d"]

@@ -130,12 +130,10 @@ def _making(outcome: Results) -> dict[str, str]:
     if path.is_file() or not command:
         again.append("fedvi simulate config.toml")
     settings = json.dumps(outcome.config, indent=2, default=str, ensure_ascii=False)
-    given = outcome.config.get("versions") or {}
-    versions = [f"{name} {number}" for name, number in given.items()] if isinstance(given, dict) else [str(given)]
     return {
         "rerun": f"<pre>{escape(chr(10).join(again))}</pre>",
         "config": escape(path.read_text(encoding="utf-8") if path.is_file() else settings),
-        "versions": escape("\n".join([*versions, f"This page: fedvi {version('fedvi')}"])),
+        "versions": escape(f"This page: fedvi {version('fedvi')}"),
     }
 
 

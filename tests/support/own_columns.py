@@ -22,7 +22,7 @@ class Steps(Number):
     def bound(self) -> float:
         return 1.0
 
-    def encode(self, chunk: Chunk, counts: Counts) -> np.ndarray:  # noqa: ARG002
+    def encode(self, chunk: Chunk, counts: Counts) -> np.ndarray:
         above = [chunk.numbers[self.name] > end for end in (self.low, self.high)]
         return np.column_stack(above).astype(np.float32)
 
@@ -34,7 +34,7 @@ class Steps(Number):
 class Log(NumberTarget):
     """A positive number, whose logarithm is predicted."""
 
-    def encode(self, chunk: Chunk, counts: Counts) -> np.ndarray:  # noqa: ARG002
+    def encode(self, chunk: Chunk, counts: Counts) -> np.ndarray:
         return np.log(chunk.numbers[self.name]).astype(np.float32)
 
     def decode(self, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> Predictions:

@@ -256,13 +256,13 @@ class Different(Mutant):
             values = self.add(total, whole, widen(batch.grid), batch)
             return narrow(jax.tree.map(widen, unravel(values.astype(jnp.float32))), q), as_words(values)
 
-    def add(self, total: Any, whole: Any, grid: Any, batch: Any) -> Any:  # noqa: ARG002
+    def add(self, total: Any, whole: Any, grid: Any, batch: Any) -> Any:
         raise AssertionError
 
 
 @pytree
 class SumNotRounded(Different):
-    def add(self, total: Any, whole: Any, grid: Any, batch: Any) -> Any:  # noqa: ARG002
+    def add(self, total: Any, whole: Any, grid: Any, batch: Any) -> Any:
         return total + grid * whole
 
 
@@ -282,13 +282,13 @@ class NormalsInDoublePrecision(Different):
 
 @pytree
 class AddedAfterTheCast(Different):
-    def add(self, total: Any, whole: Any, grid: Any, batch: Any) -> Any:  # noqa: ARG002
+    def add(self, total: Any, whole: Any, grid: Any, batch: Any) -> Any:
         return widen(total.astype(jnp.float32) + (grid * whole).astype(jnp.float32))
 
 
 @pytree
 class GridFollowsTheSum(Different):
-    def add(self, total: Any, whole: Any, grid: Any, batch: Any) -> Any:  # noqa: ARG002
+    def add(self, total: Any, whole: Any, grid: Any, batch: Any) -> Any:
         own = grid * jnp.where(jnp.abs(total) > 1, 2.0, 0.5)
         return (jnp.rint(total / own) + whole * (grid / own)) * own
 
@@ -337,7 +337,7 @@ class LimitFromTheTrueCount(Mutant):
 
 @pytree
 class EachCoordinateClipped(Mutant):
-    def noisy_sum(self, model: Any, q: Any, batch: Any, clip_norm: Any, offset: Any) -> Any:  # noqa: ARG002
+    def noisy_sum(self, model: Any, q: Any, batch: Any, clip_norm: Any, offset: Any) -> Any:
         def of_row(x: Any, y: Any) -> Any:
             return ravel_pytree(model.gradient(q, x[None], y[None], jnp.ones(1), batch.model_noise))[0]
 
@@ -388,7 +388,7 @@ class OneBatchInTwoSteps(PoissonGaussian):
 
 @pytree
 class RateFromTheTrueCount(PoissonGaussian):
-    def draw(self, source: Any, rows: int, public_rows: int, steps: int, capacity: int) -> Any:  # noqa: ARG002
+    def draw(self, source: Any, rows: int, public_rows: int, steps: int, capacity: int) -> Any:
         return super().draw(source, rows, rows, steps, self.capacity(rows) + rows)
 
 
@@ -407,7 +407,7 @@ class ClaimsMoreNoise(Mutant):
 
 @pytree
 class ClaimsFewerSteps(Mutant):
-    def event(self, public_rows: int, steps: int, numbers: int) -> Any:  # noqa: ARG002
+    def event(self, public_rows: int, steps: int, numbers: int) -> Any:
         return super().event(public_rows, 1, numbers)
 
 
@@ -670,7 +670,7 @@ def test_a_grid_that_follows_q_is_rejected() -> None:
             finer = jnp.where(jnp.max(jnp.abs(q.mean)) > 1, 1.0, 0.5).astype(batch.grid.dtype)
             return super().noisy_sum(model, q, dataclasses.replace(batch, grid=batch.grid * finer), clip_norm, offset)
 
-        def add(self, total: Any, whole: Any, grid: Any, batch: Any) -> Any:  # noqa: ARG002
+        def add(self, total: Any, whole: Any, grid: Any, batch: Any) -> Any:
             return (jnp.rint(total / grid) + whole) * grid
 
     assert part(audited(FollowsQ(NOISE, CLIP)), LATTICE) or part(audited(FollowsQ(NOISE, CLIP)), COUPLING)
@@ -720,12 +720,12 @@ def test_correct_sums_are_not_rejected() -> None:
 
 
 class NotClipped(BoundedSum):
-    def total(self, vectors: np.ndarray, public_rows: int, *, average: bool) -> np.ndarray:  # noqa: ARG002
+    def total(self, vectors: np.ndarray, public_rows: int, *, average: bool) -> np.ndarray:
         return np.nan_to_num(vectors, posinf=0, neginf=0).sum(axis=0)
 
 
 class ClippedByColumn(BoundedSum):
-    def total(self, vectors: np.ndarray, public_rows: int, *, average: bool) -> np.ndarray:  # noqa: ARG002
+    def total(self, vectors: np.ndarray, public_rows: int, *, average: bool) -> np.ndarray:
         grid = self.lattice(public_rows).grid
         return np.trunc(np.clip(np.nan_to_num(vectors), -1, 1) / grid).sum(axis=0) * grid
 

@@ -30,7 +30,7 @@ class Replayed:
     def __init__(self, updates: Sequence[tuple[int, int]]):
         self.updates = updates
 
-    def turns(self, rows: Sequence[int], max_updates: Sequence[float], rng: np.random.Generator) -> Iterator[Turn]:  # noqa: ARG002
+    def turns(self, rows: Sequence[int], max_updates: Sequence[float], rng: np.random.Generator) -> Iterator[Turn]:
         """Yield a turn for every update: site, and version of q that it saw."""
         for version, (client, _) in enumerate(self.updates):
             reads = tuple(reader for reader, seen in self.updates if seen == version)

@@ -35,8 +35,8 @@ class Listed:
     def turns(
         self,
         rows: Sequence[int],
-        max_updates: Sequence[float],  # noqa: ARG002
-        rng: np.random.Generator,  # noqa: ARG002
+        max_updates: Sequence[float],
+        rng: np.random.Generator,
     ) -> Iterator[Turn]:
         """Yield the turns as listed; all sites ask for q before the first."""
         readers = tuple(range(len(rows)))

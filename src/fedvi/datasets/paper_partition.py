@@ -53,7 +53,7 @@ class PaperPartition:
             raise InputError(f"Expected an even number of clients, half small and half large, got {self.clients}.")
         whole("seed", self.seed, 0, 2**32 - 1)
 
-    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:  # noqa: ARG002
+    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:
         """Return 'small 1', ..., 'large 1', ...; raise `InputError` if the data cannot give what rho and kappa ask."""
         labels, codes = classes(y, self.clients)
         if len(labels) != 2:

@@ -64,7 +64,7 @@ class Iid:
         whole("clients", self.clients, 1)
         whole("seed", self.seed, 0)
 
-    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:  # noqa: ARG002
+    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:
         """Return 'client 1', 'client 2', ..."""
         order = np.random.default_rng(self.seed).permutation(enough_rows(y, self.clients))
         return _named(np.array_split(order, self.clients))
@@ -101,7 +101,7 @@ class DirichletLabels(_Skew):
     A client short of `minimum` rows takes some from the largest, at random.
     """
 
-    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:  # noqa: ARG002
+    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:
         """Return 'client 1', 'client 2', ..."""
         labels, codes = classes(y, self.clients, self.minimum)
         rng = np.random.default_rng(self.seed)
@@ -121,7 +121,7 @@ class DirichletLabels(_Skew):
 class QuantitySkew(_Skew):
     """Sizes by Dirichlet shares of the rows beyond `minimum` per client; labels as they come."""
 
-    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:  # noqa: ARG002
+    def split(self, y: ArrayLike, columns: Columns | None = None) -> dict[str, np.ndarray]:
         """Return 'client 1', 'client 2', ..."""
         rows = enough_rows(y, self.clients, self.minimum)
         rng = np.random.default_rng(self.seed)

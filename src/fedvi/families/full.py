@@ -62,7 +62,7 @@ class CholeskyCoordinates:
         precision = inverse.mT @ inverse
         return FullGaussian(_times(precision, self.mean), precision)
 
-    def rows_at_once(self, columns: int) -> int:  # noqa: ARG002 - products of matrices have their own blocks
+    def rows_at_once(self, columns: int) -> int:  # products of matrices have their own blocks
         """Return how many rows are best projected together."""
         return 64
 
@@ -70,7 +70,7 @@ class CholeskyCoordinates:
         """Return the distribution of `w'x` for every row of x, with its derivatives."""
         return CholeskyProjection(*self.moments(x), self, x)
 
-    def exact(self, feature_bound: Float[Array, ""], steepest: Any) -> ExactlyProjected:  # noqa: ARG002
+    def exact(self, feature_bound: Float[Array, ""], steepest: Any) -> ExactlyProjected:
         """Return the projection of rows on their grid, in whole numbers; L'x has entries with as many bits as x."""
         columns = self.mean.shape[-1]
         root, weights = (snapped(part, weight_bits(columns)) for part in (self.cholesky, self.mean))

@@ -80,7 +80,7 @@ class _Federated(BaseEstimator):
         self.coef_, self.intercept_ = schema.in_units(np.asarray(self.fitted_.posterior.mean, np.float64))
         return self
 
-    def _predict(self, X: Any, level: float) -> Predictions:  # noqa: N803 - scikit-learn's name
+    def _predict(self, X: Any, level: float) -> Predictions:
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, dtype=np.float64)
         return self.fitted_.predict_rows(_encoded(self.fitted_.schema, x), level)
@@ -100,7 +100,7 @@ class FederatedLogisticRegression(ClassifierMixin, _Federated):
     updates: of every site. random_state: seeds the simulation, its noise too.
     """
 
-    def fit(self, X: Any, y: Any, sites: ArrayLike | None = None) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: Any, sites: ArrayLike | None = None) -> Self:
         """Simulate the federation; `sites` names the site of every row, None for one site."""
         x, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
@@ -112,12 +112,12 @@ class FederatedLogisticRegression(ClassifierMixin, _Federated):
         target = BinaryTarget("target", (str(self.classes_[0]), str(self.classes_[1])))
         return self._fit(x, 2.0 * codes - 1, target, sites)
 
-    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+    def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each of the two classes, averaged over the posterior."""
         positive = self._predict(X, 0.9).mean
         return np.column_stack([1 - positive, positive])
 
-    def predict(self, X: Any, return_interval: bool = False, level: float = 0.9) -> Any:  # noqa: N803
+    def predict(self, X: Any, return_interval: bool = False, level: float = 0.9) -> Any:
         """Return the more probable class of every row.
 
         return_interval: also return low and high, the credible interval of the probability of `classes_[1]`.
@@ -152,14 +152,14 @@ class FederatedLinearRegression(RegressorMixin, _Federated):
         super().__init__(epsilon, delta, bounds, updates, random_state)
         self.target_bounds = target_bounds
 
-    def fit(self, X: Any, y: Any, sites: ArrayLike | None = None) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: Any, sites: ArrayLike | None = None) -> Self:
         """Simulate the federation; `sites` names the site of every row, None for one site."""
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         low, high = (float(end[0]) for end in _bounds("target_bounds", self.target_bounds, 1))
         target = NumberTarget("target", low, high, (low + high) / 2, (high - low) / 6)
         return self._fit(x, (np.clip(y, low, high) - target.centre) / target.scale, target, sites)
 
-    def predict(self, X: Any, return_interval: bool = False, level: float = 0.9) -> Any:  # noqa: N803
+    def predict(self, X: Any, return_interval: bool = False, level: float = 0.9) -> Any:
         """Return the expected y of every row.
 
         return_interval: also return low and high, between which y itself is with probability `level`.

@@ -62,7 +62,7 @@ class Algorithm(abc.ABC):
     def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:
         """Return the local problem of a client that sees q and holds `factor`."""
 
-    def likelihood_scale(self, public: Public, public_rows: int) -> float:  # noqa: ARG002
+    def likelihood_scale(self, public: Public, public_rows: int) -> float:
         """Return the weight of the likelihood of a client that declares so many rows."""
         return 1.0
 
@@ -156,7 +156,7 @@ class PVI(Algorithm):
     repair: bool = static(default=True)
     client_level: ClientLevel | None = None
 
-    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:  # noqa: ARG002
+    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:
         """Tie q' to the cavity q / t_m."""
         return Problem(start=q, removed=factor, base=factor)
 
@@ -218,7 +218,7 @@ class Committee(Algorithm):
         """One: a second update would only repeat the first."""
         return 1
 
-    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:  # noqa: ARG002
+    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:
         """Tie q' to the client's share of the prior, whatever the others did."""
         share = public.prior if self.prior == "same" else public.prior ** (1 / public.clients)
         return Problem(start=share, removed=share.one(), base=factor.one())

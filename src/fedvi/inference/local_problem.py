@@ -257,11 +257,11 @@ class Exact:
         """All rows, and no privacy."""
         return FullBatch()
 
-    def with_noise(self, noise_multiplier: float) -> Self:  # noqa: ARG002
+    def with_noise(self, noise_multiplier: float) -> Self:
         """Return the same: nothing has noise."""
         return self
 
-    def init(self, q: GaussianFamily) -> tuple[()]:  # noqa: ARG002
+    def init(self, q: GaussianFamily) -> tuple[()]:
         """Nothing is kept between communications."""
         return ()
 

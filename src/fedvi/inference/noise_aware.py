@@ -252,7 +252,7 @@ class NoiseAwarePVI(Algorithm):
         if self.client_level is not None:
             raise InputError("Noise-aware factors know the noise of their mechanism only: leave out client_level.")
 
-    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:  # noqa: ARG002
+    def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:
         """Look at the rows at q; nothing is tied to a cavity."""
         return Problem(start=q, removed=q.one(), base=factor)
 

@@ -147,7 +147,7 @@ class Model(abc.ABC):
         """Return the gradient of `sum_i weights_i E_q[log p(y_i | x_i, w)]` in the coordinates q."""
         return jax.grad(lambda coordinates: weights @ self.expected_log_likelihood(coordinates, x, y, z))(q)
 
-    def row_vectors(self, q: Coordinates, z: Float[Array, "*draws"], feature_bound: Float[Array, ""]) -> VectorsOf:  # noqa: ARG002
+    def row_vectors(self, q: Coordinates, z: Float[Array, "*draws"], feature_bound: Float[Array, ""]) -> VectorsOf:
         """Return from rows to the gradient of each `E_q[log p(y_i | x_i, w)]`, to be clipped.
 
         Here row by row, by differentiation in the precision in use; called within `double_precision`.
@@ -164,7 +164,7 @@ class Model(abc.ABC):
 
         return vectors
 
-    def rows_at_once(self, q: Coordinates, x: RowArray) -> int:  # noqa: ARG002 - closed forms know better
+    def rows_at_once(self, q: Coordinates, x: RowArray) -> int:  # closed forms know better
         """Return how many rows of a buffer x are best worked on together: their gradients are in memory."""
         size = sum(leaf.size for leaf in jax.tree.leaves(q))
         return max(1, min(32, GRADIENT_BYTES // (8 * size)))
@@ -173,7 +173,7 @@ class Model(abc.ABC):
         """Return the number of parameters for data like x; one per column unless a model says otherwise."""
         return int(x.shape[-1])
 
-    def noise_shape(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002 - others need it
+    def noise_shape(self, dim: int) -> tuple[int, ...]:  # others need it
         """Return the shape of the standard normals `z` that one gradient needs; (0,) for none."""
         return (0,)
 
@@ -205,19 +205,19 @@ class Model(abc.ABC):
         """Tell for every row whether its target means anything to this model."""
         return np.ones(len(y), bool)
 
-    def width_numbers(self, eta: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:  # noqa: ARG002
+    def width_numbers(self, eta: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return a number between 0 and 1 for every row, whose average says how wide the posterior should be."""
         return np.zeros(len(eta))
 
-    def width_ratio(self, average: float, error: float) -> float:  # noqa: ARG002
+    def width_ratio(self, average: float, error: float) -> float:
         """Return how much more curvature the rows have than was assumed; `average` has this standard error."""
         return 1.0
 
-    def corrected_factor(self, factor: Factor, ratio: float, mean: Any) -> Factor:  # noqa: ARG002
+    def corrected_factor(self, factor: Factor, ratio: float, mean: Any) -> Factor:
         """Return the factor with that much more curvature, for a posterior with this mean."""
         return factor
 
-    def corrected(self, ratio: float) -> Model:  # noqa: ARG002
+    def corrected(self, ratio: float) -> Model:
         """Return the model that the corrected factors belong to."""
         return self
 

@@ -51,12 +51,12 @@ class LinearRegression(LinearPredictorModel):
         """Half of the precision of the noise, at any variance."""
         return 0.5 / self.noise_variance
 
-    def value(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> PerRow:  # noqa: ARG002
+    def value(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> PerRow:
         """Return `E[log N(y; eta, noise_variance)]`."""
         squared_error = (y - mean) ** 2 + variance
         return -0.5 * (jnp.log(2 * math.pi * self.noise_variance) + squared_error / self.noise_variance)
 
-    def slopes(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> tuple[PerRow, PerRow]:  # noqa: ARG002
+    def slopes(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> tuple[PerRow, PerRow]:
         """Return the derivatives of `value` by mean and by variance."""
         return (y - mean) / self.noise_variance, jnp.full_like(variance, -0.5) / self.noise_variance
 
@@ -90,7 +90,7 @@ class LinearRegression(LinearPredictorModel):
         kept = LOG_SPREAD**2 / (LOG_SPREAD**2 + (error / max(slope, 1e-9)) ** 2)
         return math.exp(-kept * found)
 
-    def corrected_factor(self, factor: Factor, ratio: float, mean: Any) -> Factor:  # noqa: ARG002
+    def corrected_factor(self, factor: Factor, ratio: float, mean: Any) -> Factor:
         """Return the factor of the same rows with the estimated noise."""
         return factor.with_curvature(ratio)
 

@@ -132,7 +132,7 @@ class LinearPredictorModel(Model):
 
     slope_rounding: ClassVar[float] = float(np.finfo(np.float64).eps)
 
-    def log_prob(self, eta: Float[Array, "k n"], y: Float[Array, "1 n"]) -> Float[Array, "k n"]:  # noqa: ARG002
+    def log_prob(self, eta: Float[Array, "k n"], y: Float[Array, "1 n"]) -> Float[Array, "k n"]:
         """Return `log p(y | eta)`, element by element, in JAX."""
         raise InputError(f"{type(self).__name__} has no log_prob(eta, y). Define it, or define value and slopes.")
 

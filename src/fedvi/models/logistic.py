@@ -62,7 +62,7 @@ class LogisticRegression(LinearPredictorModel):
         """Twice half of the largest curvature, an eighth; averages over few draws may be far beyond that."""
         return 0.25 if isinstance(self.expectation, GaussHermite) else None
 
-    def noise_shape(self, dim: int) -> tuple[int, ...]:  # noqa: ARG002
+    def noise_shape(self, dim: int) -> tuple[int, ...]:
         """Return what the chosen expectation needs."""
         return self.expectation.noise_shape()
 
@@ -104,11 +104,11 @@ class LogisticRegression(LinearPredictorModel):
         """Tell which labels are -1 or +1."""
         return np.abs(y) == 1
 
-    def width_numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:  # noqa: ARG002
+    def width_numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the curvature of every row, as a share of its bound."""
         return 4 * sigmoid(eta) * sigmoid(-eta)
 
-    def width_ratio(self, average: float, error: float) -> float:  # noqa: ARG002
+    def width_ratio(self, average: float, error: float) -> float:
         """Return the average curvature, as a share of its bound."""
         return min(max(average, LEAST_CURVATURE), 1.0)
 

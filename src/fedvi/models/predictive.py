@@ -53,7 +53,7 @@ class Bernoulli:
         xp = namespace(self.log_odds)
         return xp.where(abs(y) == 1, -xp.logaddexp(0.0, -y * self.log_odds), xp.nan)
 
-    def summary(self, level: float) -> dict[str, Array]:  # noqa: ARG002 - a model that knows more gives an interval
+    def summary(self, level: float) -> dict[str, Array]:  # a model that knows more gives an interval
         """Return the probability of +1; its interval is not known from this distribution alone."""
         unknown = namespace(self.log_odds).full_like(self.log_odds, math.nan)
         return {"mean": self.probability, "low": unknown, "high": unknown}
@@ -90,7 +90,7 @@ class Categorical:
         labels = xp.where(is_class, y, 0).astype(xp.int32)[..., None]
         return xp.where(is_class, xp.take_along_axis(self.log_probabilities, labels, axis=-1)[..., 0], xp.nan)
 
-    def summary(self, level: float) -> dict[str, Array]:  # noqa: ARG002
+    def summary(self, level: float) -> dict[str, Array]:
         """Return the probability of every class."""
         probabilities = namespace(self.logits).exp(self.log_probabilities)
         return {f"probability {k}": probabilities[..., k] for k in range(self.logits.shape[-1])}

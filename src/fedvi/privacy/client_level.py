@@ -42,11 +42,11 @@ class ClientLevel(GaussianNoise):
 
     unit = CLIENT
 
-    def sensitivity(self, scale: float = 1.0) -> float:  # noqa: ARG002 - rows do not matter
+    def sensitivity(self, scale: float = 1.0) -> float:  # rows do not matter
         """Return how far one client moves its release."""
         return float(self.clip_norm)
 
-    def lattice(self, numbers: int, public_rows: int = 1, scale: float = 1.0) -> Lattice:  # noqa: ARG002
+    def lattice(self, numbers: int, public_rows: int = 1, scale: float = 1.0) -> Lattice:
         """Return the lattice of a change of so many numbers."""
         return Lattice.of(float(self.clip_norm), float(noise_given(self.noise_multiplier)), numbers, 1)
 
@@ -66,7 +66,7 @@ class ClientLevel(GaussianNoise):
             rounded, seen = with_its_noise(summed, noise, grid, change)
         return jax.tree.map(_symmetric, rounded), seen
 
-    def event(self, public_rows: int, steps: int, numbers: int) -> Event:  # noqa: ARG002 - one release
+    def event(self, public_rows: int, steps: int, numbers: int) -> Event:  # one release
         """Return what one release of so many numbers did to the client."""
         return gaussian(self.noise_multiplier, 1, numbers)
 

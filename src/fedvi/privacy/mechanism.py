@@ -274,6 +274,6 @@ class FullBatchGaussian(AllRows, GaussianMechanism):
     clip_norm: float | Float[Array, ""] = 1.5
     clips: str = static(default="likelihood")
 
-    def event(self, public_rows: int, steps: int, numbers: int) -> Event:  # noqa: ARG002 - the same for all
+    def event(self, public_rows: int, steps: int, numbers: int) -> Event:  # the same for all
         """Return the event of `steps` sums over all rows."""
         return gaussian(self.noise_multiplier, steps, numbers)

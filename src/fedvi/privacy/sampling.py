@@ -140,10 +140,10 @@ class AllRows:
 
     def draw(
         self,
-        source: Source,  # noqa: ARG002 - nothing is random here
+        source: Source,  # nothing is random here
         rows: int,
-        public_rows: int,  # noqa: ARG002
-        steps: int,  # noqa: ARG002
+        public_rows: int,
+        steps: int,
         capacity: int,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return one batch for all steps."""

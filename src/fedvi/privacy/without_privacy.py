@@ -31,15 +31,15 @@ class WithoutPrivacy:
 
     private, unit, caveat, noise_multiplier = False, ROW, "", 0.0
 
-    def with_noise(self, noise_multiplier: float) -> Self:  # noqa: ARG002
+    def with_noise(self, noise_multiplier: float) -> Self:
         """Return the same: there is no noise."""
         return self
 
-    def sensitivity(self, scale: float) -> float:  # noqa: ARG002
+    def sensitivity(self, scale: float) -> float:
         """Return infinity: nothing is clipped."""
         return math.inf
 
-    def lattice(self, numbers: int, public_rows: int, scale: float) -> None:  # noqa: ARG002
+    def lattice(self, numbers: int, public_rows: int, scale: float) -> None:
         """Return None: there is no noise."""
         return
 
@@ -55,7 +55,7 @@ class WithoutPrivacy:
         """Return 0."""
         return jnp.zeros_like(scale)
 
-    def event(self, public_rows: int, steps: int, numbers: int) -> AnyEvent:  # noqa: ARG002
+    def event(self, public_rows: int, steps: int, numbers: int) -> AnyEvent:
         """Say that nothing is private."""
         return NOT_PRIVATE
 

@@ -50,7 +50,7 @@ class Schedule(Protocol):
 class RoundRobin:
     """Clients take turns in order: sequential PVI. Time counts rounds."""
 
-    def turns(self, rows: Sequence[int], max_updates: Sequence[float], rng: np.random.Generator) -> Iterator[Turn]:  # noqa: ARG002
+    def turns(self, rows: Sequence[int], max_updates: Sequence[float], rng: np.random.Generator) -> Iterator[Turn]:
         """Yield turns 0, 1, ..., M-1, 0, 1, ..., leaving out clients whose budget is spent."""
         clients = len(rows)
         for made in itertools.count():
@@ -68,7 +68,7 @@ class Synchronous:
     Updates made side by side add up: use damping of about 1/M. (Only conjugate models with full covariance need none.)
     """
 
-    def turns(self, rows: Sequence[int], max_updates: Sequence[float], rng: np.random.Generator) -> Iterator[Turn]:  # noqa: ARG002
+    def turns(self, rows: Sequence[int], max_updates: Sequence[float], rng: np.random.Generator) -> Iterator[Turn]:
         """Yield rounds, leaving out clients whose budget is spent."""
         for made in itertools.count():
             active = tuple(m for m in range(len(rows)) if made < max_updates[m])

@@ -294,6 +294,6 @@ class Category(Listed, Column):
             )
         return np.eye(len(self.features), dtype=np.float32).take(codes, axis=0)
 
-    def typical(self, power: int) -> Float[np.ndarray, " k"]:  # noqa: ARG002 - ones stay ones
+    def typical(self, power: int) -> Float[np.ndarray, " k"]:  # ones stay ones
         """Return 1 / k: of k features, one is 1."""
         return np.full(len(self.features), 1 / len(self.features))

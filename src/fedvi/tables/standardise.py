@@ -49,7 +49,7 @@ class Standardisation:
         high = [(column.high - column.centre) / column.scale for column in numbers]
         return cls(tuple(column.name for column in numbers), np.array(where, int), np.array(low), np.array(high))
 
-    def vectors(self, x: Float[np.ndarray, "n d"], y: np.ndarray) -> Float[np.ndarray, "n k2"]:  # noqa: ARG002
+    def vectors(self, x: Float[np.ndarray, "n d"], y: np.ndarray) -> Float[np.ndarray, "n k2"]:
         """Return what is summed over rows. Every operation is elementwise: no row depends on another."""
         with np.errstate(over="ignore"):
             unit = 2 * (x[:, self.features].astype(np.float64) - self.low) / (self.high - self.low) - 1

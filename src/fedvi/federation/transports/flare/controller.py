@@ -86,7 +86,7 @@ class SiteController(Controller):
         if abort_signal.triggered:
             self._leave()
 
-    def stop_controller(self, fl_ctx: FLContext) -> None:  # noqa: ARG002
+    def stop_controller(self, fl_ctx: FLContext) -> None:
         """Close the coordinator's file."""
         if self.server is not None:
             self.server.close()

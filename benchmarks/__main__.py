@@ -60,10 +60,11 @@ def cold(
 ) -> None:
     """Time commands from their start to their end, beside Python's own; compiled code may be in the user's cache."""
     from benchmarks.costs import measure_commands
-    from benchmarks.render import command_rows
 
     costs = measure_commands(times, Path(__file__).parents[1] / "examples")
-    _show([cost._asdict() for cost in costs], {"commands": command_rows(costs)}, as_json=as_json)
+    rows = [[cost.command, f"{cost.seconds:.2f}", f"{cost.cpu_seconds:.2f}"] for cost in costs]
+    table = {"commands": [["command", "seconds", "of processors"], *rows]}
+    _show([cost._asdict() for cost in costs], table, as_json=as_json)
 
 
 def _show(results: object, tables: dict[str, list[list[str]]], *lines: str, as_json: bool) -> None:

@@ -1,11 +1,6 @@
 """What there is beside the steps: what a site's ledger and its planning cost, and what a new process costs.
 
-budget_check_us    may one more update be made? asked of an open ledger before every update
-ledger_charge_us   one charge, synced to disk (of the system's directory for temporary files) before it counts
-pld_epsilon_ms     the epsilon of 69 updates by privacy-loss distributions, nothing remembered
-plan_ms            how many updates a new budget admits, nothing remembered
-help_s, import_s   best of a few fresh processes. `import fedvi` loads names when they are used; `from fedvi import
-                   simulate` loads all
+Of processes the best of a few counts. `benchmarks.render.OTHERS` says what every number is.
 """
 
 from __future__ import annotations
@@ -29,8 +24,7 @@ from fedvi.privacy.ledger.ledger import Ledger
 from fedvi.privacy.mechanism import PoissonGaussian
 from fedvi.simulation.simulate import simulate
 
-UPDATES = 69
-CHARGES = 40
+UPDATES, CHARGES = 69, 40
 COMMANDS = (
     "--help",
     "budget --eps 0.5 --delta 1e-4 --noise-multiplier 5",

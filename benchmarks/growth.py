@@ -33,22 +33,12 @@ AXES: dict[str, tuple[int, ...]] = {
     "batch": (16, 128, 1024, 4096),
     "seeds": (1, 4, 16),
 }
-ROUNDS = 6
-"""How often a point is measured, beside its set-up."""
-
-TURNS = 256
-"""Communications between two measurements of `simulate`."""
-
-LEAST_MEMORY = 10
-"""Megabytes beyond the smallest point below which memory is not said to grow."""
-
+ROUNDS, TURNS = 6, 256  # measurements of a point, beside its set-up; communications between two of `simulate`
+LEAST_MEMORY = 10  # megabytes beyond the smallest point, below which memory is not said to grow
 CLIENT_ROWS, FEW_FEATURES, SITES = 100, 20, 10
-LARGE_SITE = 40_000
-"""Rows of the site for the axis `batch`: ten times the largest batch."""
-
+LARGE_SITE = 40_000  # rows of the site for the axis `batch`: ten times the largest batch
 WIDE_ROWS, WIDE_FEATURES = 10_000_000, 108
-COPIES = 3
-"""A table is run only if so many of it fit into the memory that is available."""
+COPIES = 3  # a table is run only if so many of it fit into the memory that is available
 
 
 def measure_growth(seed: int, notes: list[str], *, quick: bool, show: Callable[[str], object]) -> dict[str, Any]:
@@ -76,10 +66,7 @@ def measure_growth(seed: int, notes: list[str], *, quick: bool, show: Callable[[
 
 
 def exponents(points: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return the exponents of time, of set-up of a federation, and of memory.
-
-    That of memory only if it grows enough to be told from the program's own.
-    """
+    """Return the exponents of time, of set-up of a federation, and of memory if it grows beyond the program's own."""
     sizes = [point["size"] for point in points]
     names = ["seconds"] if "over_blas" in points[0] else ["seconds", "setup_s"]
     costs = {name: [point[name] for point in points] for name in names}
@@ -90,11 +77,7 @@ def exponents(points: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """Return the slope of log cost against log size over the upper half of the points.
-
-    >>> round(exponent([1, 10, 100, 1000], [5, 5, 50, 500]), 6)
-    1.0
-    """
+    """Return the slope of log cost against log size over the upper half of the points."""
     upper = len(sizes) - max(2, (len(sizes) + 1) // 2)
     return linear_regression(*([math.log(value) for value in values[upper:]] for values in (sizes, costs))).slope
 

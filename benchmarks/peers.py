@@ -24,12 +24,10 @@ from benchmarks.timing import Contender
 from fedvi.inference.algorithms import PVI
 from fedvi.inference.local_problem import Draws
 from fedvi.privacy.events import noise_given
-from fedvi.privacy.mechanism import PoissonGaussian
 
 torch.set_num_threads(1)
 
-NODES = 20
-POINTS, WEIGHTS = torch.tensor(np.array(np.polynomial.hermite_e.hermegauss(NODES)), dtype=torch.float32)
+POINTS, WEIGHTS = torch.tensor(np.array(np.polynomial.hermite_e.hermegauss(20)), dtype=torch.float32)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 """Nodes and weights of the quadrature for expectations over a standard normal."""
 
@@ -75,7 +73,6 @@ class TorchClient:
     def __init__(self, problem: OneSite, algorithm: PVI, clipped: Clipped):
         solver: Any = algorithm.solver
         mechanism: Any = solver.mechanism
-        assert isinstance(mechanism, PoissonGaussian)
         self.x, self.y = (torch.tensor(part) for part in problem.table)
         self.rate, self.damping = float(solver.learning_rate), float(algorithm.damping)
         self.clip, self.noise = float(mechanism.clip_norm), float(noise_given(mechanism.noise_multiplier))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,6 @@ from fedvi.web.pages import KNOWN, RC
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from benchmarks.costs import Cost
 
 Rows = list[list[str]]
 """A table: its head, then its lines."""
@@ -108,12 +105,6 @@ def csv_rows(results: dict[int, dict[str, Any]]) -> Rows:
             line += [written.format(theirs / unit), written.format(ours / unit), f"{ours / theirs:.2f}"]
         lines.append(line)
     return lines
-
-
-def command_rows(costs: Sequence[Cost]) -> Rows:
-    """Return what commands took from start to end."""
-    lines = [[cost.command, f"{cost.seconds:.2f}", f"{cost.cpu_seconds:.2f}"] for cost in costs]
-    return [["command", "seconds", "of processors"], *lines]
 
 
 def _digits(value: float) -> str:

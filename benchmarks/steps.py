@@ -30,9 +30,6 @@ from fedvi.simulation.schedules import RoundRobin
 from fedvi.simulation.simulate import prepare_run
 
 ROWS, FEATURES, BATCH, STEPS, SEEDS = 3907, 108, 79, 25, 5
-UPDATES = 8
-"""Updates of a run in one compiled loop, each with draws of its own."""
-
 FLOOR = "four bare products, NumPy"
 PRIVATE, BATCHED = "fedvi, private", f"fedvi, private, {SEEDS} seeds at once"
 PLAIN, PUBLISHED = "fedvi, not private", "fedvi, the paper's mechanism"
@@ -81,11 +78,10 @@ def bare_products(batch: int, features: int, seed: int) -> Contender:
     return Contender(lambda: (x @ mean, squares @ variance, a @ x, b @ squares))
 
 
-def updates(problem: OneSite, algorithm: Algorithm, seed: int, runs: int = 1, count: int = UPDATES) -> Contender:
+def updates(problem: OneSite, algorithm: Algorithm, seed: int, runs: int = 1, count: int = 8) -> Contender:
     """Return `count` updates of each of `runs` federations that differ in their seeds; a unit is one step of one run.
 
-    It is what `simulate` calls between two measurements, after drawing: client steps, server steps, all runs in one
-    compiled loop.
+    It is what `simulate` calls between two measurements: client steps, server steps, all runs in one compiled loop.
     """
     same = [problem.run(algorithm, seed + index) for index in range(runs)]
     block = arrange(same, [list(itertools.islice(run.turns(), count)) for run in same], count)

@@ -28,13 +28,8 @@ from unittest.mock import patch
 from fedvi.errors import FedviError
 
 BLOCK_SECONDS = 0.01
-LIMITS = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "PJRT_NPROC": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-}
+LIMITS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PJRT_NPROC"), "1")
+LIMITS["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 IN_NEW_PROCESS = """
 import importlib, json, sys
 module, name, settings = sys.argv[1:]

@@ -2,12 +2,10 @@
 
 Run a table with noise Z, and its neighbour with noise Z + K - K', where K and K' are what the two add to their noise.
 All bytes that leave and all bytes that stay must then be equal, update after update. That shows that rows reach a
-release through K + Z alone: everything else follows from public numbers. |K - K'| on the same run is the sensitivity of
-the code, with everything that rounding does to it.
+release through K + Z alone. |K - K'| is the sensitivity of the code, with everything that rounding does to it.
 
-K is not asked for: it is what is seen, less the noise. Code that does something else to its noise than to add it (makes
-it smaller, cuts it, leaves it out) needs a larger shift than |K - K'|, or none works at all. Noise is chosen by the
-auditor, so that rare values are tried too.
+K is not asked for: it is what is seen, less the noise. Code that does something else to its noise than to add it needs
+a larger shift than |K - K'|, or none works at all. The auditor chooses the noise, so that rare values are tried too.
 """
 
 from __future__ import annotations

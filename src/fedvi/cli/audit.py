@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -54,39 +55,38 @@ def audit(
     The exit code is 1 if a claim is contradicted.
     """
     from fedvi.audit.membership import audit_update, draw_audit
-    from fedvi.audit.parts import audit_parts
     from fedvi.privacy.sampling import UPDATE, Seeded, System
 
     findings: dict[str, list[Finding]] = {}
     count = itertools.count()
     source: Callable[[], Source] = System if seed is None else lambda: Seeded(seed, UPDATE, 0, next(count))
-    parts, whole = _subjects(unit, noise_multiplier, clip_norm, steps, source)
+    attacks, whole = _attacks(unit, noise_multiplier, clip_norm, steps, source)
     with console.working("Attacking ...", quiet=as_json) as status:
-        for name, subject in parts.items():
+        for name, attack in attacks.items():
             status.update(f"Attacking: {name} ...")
-            findings[name] = audit_parts(subject)
-        if unit == "row":
-            status.update("Attacking: private sums ...")
-            findings["private sums"] = _sums(noise_multiplier, source)
+            findings[name] = attack()
         status.update("Attacking whole updates ...")
         verdict = audit_update(whole, runs)
         draw_audit(verdict, out)
     passed = verdict.passed and all(finding.passed for part in findings.values() for finding in part)
     if as_json:
-        plain = {name: [dataclasses.asdict(finding) for finding in part] for name, part in findings.items()}
+        parts = {name: [dataclasses.asdict(finding) for finding in part] for name, part in findings.items()}
         numbers = {name: value for name, value in vars(verdict).items() if isinstance(value, float)}
         update = {**numbers, "passed": verdict.passed}
-        console.print_json({"passed": passed, "parts": plain, "update": update, "picture": str(out)})
+        console.print_json({"passed": passed, "parts": parts, "update": update, "picture": str(out)})
     else:
         _show(findings, verdict, passed, out)
     if not passed:
         raise typer.Exit(1)
 
 
-def _subjects(
+def _attacks(
     unit: str, noise_multiplier: float, clip_norm: float, steps: int, source: Callable[[], Source]
-) -> tuple[dict[str, Subject], Subject]:
-    """Return what is audited in parts, and what is audited as whole updates, without sampling."""
+) -> tuple[dict[str, Callable[[], list[Finding]]], Subject]:
+    """Return the attacks on parts by name, and what is audited as whole updates, without sampling."""
+    import numpy as np
+
+    from fedvi.audit.parts import audit_parts, audit_sum
     from fedvi.audit.subject import Subject
     from fedvi.checks import one_of
     from fedvi.compiling import jnp
@@ -94,48 +94,46 @@ def _subjects(
     from fedvi.inference.algorithms import PVI
     from fedvi.inference.local_problem import GradientSteps
     from fedvi.inference.noise_aware import AveragedQuadratics, NoiseAwarePVI
+    from fedvi.models.base import width_rows
     from fedvi.models.custom import CustomModel
     from fedvi.models.linear import LinearRegression
+    from fedvi.models.logistic import LogisticRegression
     from fedvi.privacy.client_level import ClientLevel
     from fedvi.privacy.mechanism import FullBatchGaussian, Mechanism, PoissonGaussian
+    from fedvi.privacy.sums import BoundedSum
     from fedvi.privacy.without_privacy import FullBatch
 
     one_of("unit", unit, ("row", "client"))
     if unit == "client":
         protection = ClientLevel(noise_multiplier, clip_norm)
         algorithm = PVI(GradientSteps(steps, 0.5, FullBatch()), damping=1.0, client_level=protection)
-        full, mean_field = Subject(algorithm, source, family=FullGaussian), Subject(algorithm, source)
-        return {"client level, full covariance": full, "client level": mean_field}, mean_field
-    custom = CustomModel(lambda w, x, y: -0.5 * (y - jnp.tanh(x @ w)) ** 2, samples=2)
-    batch = FullBatchGaussian(noise_multiplier, clip_norm)
-    loss = FullBatchGaussian(noise_multiplier, clip_norm, clips="loss")
-    poisson = PoissonGaussian(noise_multiplier, clip_norm, minimum=8)
+        full, whole = Subject(algorithm, source, family=FullGaussian), Subject(algorithm, source)
+        return {
+            "client level, full covariance": lambda: audit_parts(full),
+            "client level": lambda: audit_parts(whole),
+        }, whole
 
     def by(mechanism: Mechanism, steps: int = min(steps, 5)) -> PVI:  # exact audits need no more
         return PVI(GradientSteps(steps, 0.5, mechanism))
 
-    return {
+    custom = CustomModel(lambda w, x, y: -0.5 * (y - jnp.tanh(x @ w)) ** 2, samples=2)
+    batch = FullBatchGaussian(noise_multiplier, clip_norm)
+    loss = FullBatchGaussian(noise_multiplier, clip_norm, clips="loss")
+    poisson = PoissonGaussian(noise_multiplier, clip_norm, minimum=8)
+    subjects = {
         "Poisson sampling, logistic": Subject(by(poisson), source),
         "full batch, linear, full covariance": Subject(by(batch), source, LinearRegression(), FullGaussian),
         "full batch, own model, whole loss clipped": Subject(by(loss), source, custom),
         "full batch, noise-aware": Subject(NoiseAwarePVI(AveragedQuadratics(mechanism=batch)), source),
         "full batch, logistic": Subject(by(batch), source),
-    }, Subject(by(batch, steps), source)
-
-
-def _sums(noise_multiplier: float, source: Callable[[], Source]) -> list[Finding]:
-    """Audit the sums that real sites release: the width of a posterior."""
-    import numpy as np
-
-    from fedvi.audit.parts import audit_sum
-    from fedvi.models.base import width_rows
-    from fedvi.models.logistic import LogisticRegression
-    from fedvi.privacy.sums import BoundedSum
-
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(40, 4)), np.sign(rng.normal(size=40))
-    numbers = width_rows(LogisticRegression(), np.full(4, 0.5))
-    return audit_sum(BoundedSum(noise_multiplier), numbers, x, y, source, average=True)
+    }
+    whole = Subject(by(batch, steps), source)
+    width = width_rows(LogisticRegression(), np.full(whole.dim, 0.5))  # the sum that real sites release
+    x, y = whole.table(np.ones(whole.dim))
+    return {
+        **{name: functools.partial(audit_parts, subject) for name, subject in subjects.items()},
+        "private sums": lambda: audit_sum(BoundedSum(noise_multiplier), width, x, y, source, average=True),
+    }, whole
 
 
 def _show(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool, out: Path) -> None:

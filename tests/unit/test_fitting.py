@@ -16,7 +16,8 @@ from scipy.special import expit
 from fedvi.errors import InputError
 from fedvi.families import NoisyGaussian
 from fedvi.fitting import Fitted
-from fedvi.fitting.fit import fit, fit_rows, read_sites
+from fedvi.fitting import fit as fitting
+from fedvi.fitting.fit import fit, read_sites
 from fedvi.fitting.posterior_file import read_header
 from fedvi.models import LinearRegression
 from fedvi.privacy import epsilon as accounted
@@ -150,16 +151,17 @@ def test_private_standardisation_finds_centres_and_scales_that_the_schema_has_wr
     assert {site.schema for site in result.sites} == {result.schema.digest}
 
 
-def test_standardised_rows_are_those_that_the_new_schema_encodes() -> None:
+def test_standardised_rows_are_those_that_the_new_schema_encodes(monkeypatch: pytest.MonkeyPatch) -> None:
     table, _ = simulated(3, 400, binary=True)
     table["x0"][:100] = np.nan  # missing values are the new centre then, not the old one
     asked: list[Schema] = []
 
-    def encoded(schema: Schema) -> dict[str, Any]:
+    def encoded(schema: Schema, *given: Any) -> dict[str, Any]:
         asked.append(schema)
-        return read_sites(schema, table, "site", 1, "utf-8")
+        return read_sites(schema, *given)
 
-    result = fit_rows(OUTCOME, encoded, epsilon=1.0, delta="auto", seed=0, updates=3, standardise=True)
+    monkeypatch.setattr(fitting, "read_sites", encoded)
+    result = fit(OUTCOME, table, site_column="site", updates=3, standardise=True)
     assert asked == [OUTCOME, result.schema]
     assert result.schema != OUTCOME
 

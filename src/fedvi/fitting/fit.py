@@ -71,43 +71,16 @@ def fit(
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     whole("updates", updates, 1)
     whole("seed", seed, 0, 2**64 - 1)
-    return fit_rows(
-        schema,
-        lambda chosen: read_sites(chosen, tables, site_column, min_rows, encoding),
-        model=build(model, "model") if isinstance(model, str) else model,
-        epsilon=epsilon,
-        delta=delta,
-        public_rows=public_rows,
-        seed=seed,
-        updates=updates,
-        standardise=standardise,
-        progress=progress,
-    )
-
-
-def fit_rows(
-    schema: Schema,
-    encoded: Callable[[Schema], dict[str, CheckedTable]],
-    *,
-    epsilon: float | Mapping[str, float] | None,
-    delta: float | str,
-    seed: int,
-    model: Model | None = None,
-    public_rows: Mapping[str, int] | None = None,
-    updates: int = UPDATES,
-    standardise: bool = False,
-    progress: bool | None = None,
-) -> Fitted:
-    """Do what `fit` does with rows that come from a function: by site, as a schema encodes them."""
-    sites = encoded(schema)
-    standard = Standardisation.of(schema)
+    own = build(model, "model") if isinstance(model, str) else model
+    sites = read_sites(schema, tables, site_column, min_rows, encoding)
     declared = _declared(sites, public_rows, private=epsilon is not None)
     rows = sum(declared.values())
     budgets = {} if epsilon is None else _budgets(epsilon, delta, declared)
     if standardise and not budgets:
         raise InputError("Expected a privacy budget to standardise by, got epsilon=None. Leave one of them out.")
-    names = standard.names if standardise else ()
-    first = {name: part_of(budget, STANDARDISE, 2 * len(names)) for name, budget in budgets.items() if names}
+    standard = Standardisation.of(schema) if standardise else None
+    numbers = 0 if standard is None else 2 * len(standard.names)
+    first = {name: part_of(budget, STANDARDISE, numbers) for name, budget in budgets.items() if numbers}
     last = {name: part_of(budget, WIDTH) for name, budget in budgets.items()}
     left = {
         name: budget.beside(Counter(part[name].event for part in (first, last) if part))
@@ -123,12 +96,12 @@ def fit_rows(
             total = total + own
         return np.asarray(total)
 
-    if first:
+    if standard is not None and first:
         scales = standard.scales(released(first, standard.vectors, 0, average=False), rows, _noise(first))
         schema = standard.schema(schema, *scales)
-        sites = encoded(schema)
+        sites = read_sites(schema, tables, site_column, min_rows, encoding)
     least = min((budget.epsilon for budget in budgets.values()), default=None)
-    chosen = default_spec(schema, rows, least, updates, model)
+    chosen = default_spec(schema, rows, least, updates, own)
     result = simulate(
         sites,
         chosen.model,

@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedvi.errors import InputError
-from fedvi.fitting.fit import fit_rows
+from fedvi.fitting.fit import fit
 from fedvi.fitting.fitted import Fitted
 from fedvi.inference.spec import UPDATES
 from fedvi.tables.columns import Number
-from fedvi.tables.encode import encode
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget, Predictions, Target
 
@@ -68,9 +67,13 @@ class _Federated(BaseEstimator):
             raise InputError(f"Expected no column named {target.name!r}, which is the target's name. Rename it.")
         columns = zip(names, map(float, low), map(float, high), strict=True)
         schema = Schema(tuple(Number(name, a, b, (a + b) / 2, (b - a) / 6) for name, a, b in columns), target)
-        self.fitted_ = fit_rows(
+        tables = {
+            site: {target.name: y[rows], **dict(zip(names, x[rows].T, strict=True))}
+            for site, rows in _rows_of(sites, len(x)).items()
+        }
+        self.fitted_ = fit(
             schema,
-            lambda chosen: _by_site(_encoded(chosen, x), y.astype(np.float32), sites),
+            tables,
             epsilon=self.epsilon,
             delta=self.delta,
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
@@ -83,7 +86,8 @@ class _Federated(BaseEstimator):
     def _predict(self, X: Any, level: float) -> Predictions:
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, dtype=np.float64)
-        return self.fitted_.predict_rows(_encoded(self.fitted_.schema, x), level)
+        names = [column.name for column in self.fitted_.schema.columns]
+        return self.fitted_.predict(dict(zip(names, x.T, strict=True)), level=level)
 
     @property
     def statement_(self) -> str:
@@ -110,7 +114,7 @@ class FederatedLogisticRegression(ClassifierMixin, _Federated):
         if len(self.classes_) < 2:
             raise InputError(f"Expected two classes in y, got one class: {self.classes_[0]!r}.")
         target = BinaryTarget("target", (str(self.classes_[0]), str(self.classes_[1])))
-        return self._fit(x, 2.0 * codes - 1, target, sites)
+        return self._fit(x, np.array(target.values)[codes], target, sites)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each of the two classes, averaged over the posterior."""
@@ -157,7 +161,7 @@ class FederatedLinearRegression(RegressorMixin, _Federated):
         x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         low, high = (float(end[0]) for end in _bounds("target_bounds", self.target_bounds, 1))
         target = NumberTarget("target", low, high, (low + high) / 2, (high - low) / 6)
-        return self._fit(x, (np.clip(y, low, high) - target.centre) / target.scale, target, sites)
+        return self._fit(x, y, target, sites)
 
     def predict(self, X: Any, return_interval: bool = False, level: float = 0.9) -> Any:
         """Return the expected y of every row.
@@ -183,16 +187,10 @@ def _bounds(name: str, bounds: Any, columns: int) -> tuple[np.ndarray, np.ndarra
     return low, high
 
 
-def _encoded(schema: Schema, x: np.ndarray) -> np.ndarray:
-    table = {column.name: values for column, values in zip(schema.columns, x.T, strict=True)}
-    return encode(schema, table, target=False).x
-
-
-def _by_site(x: np.ndarray, y: np.ndarray, sites: ArrayLike | None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    if sites is None:
-        return {"site": (x, y)}
-    names = np.asarray(sites)
-    if names.shape != (len(x),):
-        raise InputError(f"Expected one site per row, {len(x)}, got sites of shape {names.shape}.")
+def _rows_of(sites: ArrayLike | None, rows: int) -> dict[str, np.ndarray]:
+    """Return by site which rows it has."""
+    names = np.full(rows, "site") if sites is None else np.asarray(sites)
+    if names.shape != (rows,):
+        raise InputError(f"Expected one site per row, {rows}, got sites of shape {names.shape}.")
     found, codes = np.unique(names.astype(str), return_inverse=True)
-    return {str(name): (x[codes == code], y[codes == code]) for code, name in enumerate(found)}
+    return {str(name): codes == code for code, name in enumerate(found)}

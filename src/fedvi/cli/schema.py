@@ -51,8 +51,8 @@ def infer(
     )
     rules = found.schema
     if as_json:
-        sizes = {"digest": rules.digest, "rows": found.rows, "features": list(rules.features)}
-        console.print_json({"schema": str(out), **sizes, "notes": list(found.notes)})
+        origin = {"schema": str(out), "digest": rules.digest, "rows": found.rows}
+        console.print_json({**origin, "features": rules.features, "notes": found.notes})
         return
     rows = ((part.name, kind_of(type(part)), part.shown, part.missing) for part in (*rules.columns, rules.target))
     console.show(
@@ -94,10 +94,9 @@ def check(
             if chunk.y is not None:
                 classes.update(rules.target.class_counts(chunk.y))
             show(round(100 * reader.fraction), "")
-    counted = {"site": dict(sorted(sites.items())), "class": dict(classes)}
+    by_site = dict(sorted(sites.items()))
     if as_json:
-        groups = {"sites": counted["site"], "classes": counted["class"]}
-        console.print_json({"digest": rules.digest, **vars(counts), **groups})
+        console.print_json({"digest": rules.digest, **vars(counts), "sites": by_site, "classes": classes})
         return
     parts = (counts.clipped, counts.missing, counts.unknown)
     rows = (
@@ -108,7 +107,7 @@ def check(
         console.table("column|clipped|missing|unknown", rows, f"{table}: {counts.rows:,} rows"),
         *(
             console.table(f"{what}|rows", ((name, f"{count:,}") for name, count in found.items()))
-            for what, found in counted.items()
+            for what, found in (("site", by_site), ("class", classes))
             if found
         ),
         f"The table fits schema {rules.digest}",

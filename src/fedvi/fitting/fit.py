@@ -29,7 +29,7 @@ from fedvi.privacy.sampling import STATISTIC, Seeded, default_public_rows
 from fedvi.privacy.sums import BoundedSum, part_of
 from fedvi.pytree import stack
 from fedvi.simulation.simulate import simulate
-from fedvi.tables.encode import Encoded, encode
+from fedvi.tables.encode import encode
 from fedvi.tables.read import Source
 from fedvi.tables.schema import Schema
 from fedvi.tables.standardise import Standardisation
@@ -71,7 +71,7 @@ def fit(
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     whole("updates", updates, 1)
     whole("seed", seed, 0, 2**64 - 1)
-    own = build(model, "model") if isinstance(model, str) else model
+    own_model = build(model, "model") if isinstance(model, str) else model
     sites = read_sites(schema, tables, site_column, min_rows, encoding)
     declared = _declared(sites, public_rows, private=epsilon is not None)
     rows = sum(declared.values())
@@ -79,7 +79,7 @@ def fit(
     if standardise and not budgets:
         raise InputError("Expected a privacy budget to standardise by, got epsilon=None. Leave one of them out.")
     standard = Standardisation.of(schema) if standardise else None
-    numbers = 0 if standard is None else 2 * len(standard.names)
+    numbers = 0 if standard is None else 2 * len(standard.columns)
     first = {name: part_of(budget, STANDARDISE, numbers) for name, budget in budgets.items() if numbers}
     last = {name: part_of(budget, WIDTH) for name, budget in budgets.items()}
     left = {
@@ -101,7 +101,7 @@ def fit(
         schema = standard.schema(schema, *scales)
         sites = read_sites(schema, tables, site_column, min_rows, encoding)
     least = min((budget.epsilon for budget in budgets.values()), default=None)
-    chosen = default_spec(schema, rows, least, updates, own)
+    chosen = default_spec(schema, rows, least, updates, own_model)
     result = simulate(
         sites,
         chosen.model,
@@ -142,13 +142,13 @@ def read_sites(
     whole("min_rows", min_rows, 1)
     if site_column is None:
         by_site = tables if isinstance(tables, Mapping) else _by_file(tables)
-        return {str(name): _rows(encode(schema, table, encoding=encoding)) for name, table in by_site.items()}
+        return {str(name): encode(schema, table, encoding=encoding).rows for name, table in by_site.items()}
     if isinstance(tables, Sequence) and not isinstance(tables, str):
         if len(tables) != 1:
             raise InputError(f"Expected one table for the site column {site_column!r}, got {len(tables)}.")
         (tables,) = tables
     encoded = encode(schema, tables, site_column=site_column, encoding=encoding)
-    x, y = _rows(encoded)
+    x, y = encoded.rows
     groups = ByColumn(site_column, min_rows).split(y, {site_column: encoded.sites})
     return {name: (x[rows], y[rows]) for name, rows in groups.items()}
 
@@ -163,11 +163,6 @@ def _by_file(tables: object) -> dict[str, Source]:
             f"Expected a site column, or several files with different names, one per site, got {', '.join(names)}."
         )
     return dict(zip(names, tables, strict=True))
-
-
-def _rows(encoded: Encoded) -> CheckedTable:
-    assert encoded.y is not None
-    return encoded.x, encoded.y
 
 
 def _declared(

@@ -27,6 +27,7 @@ from fedvi.privacy.events import to_json
 from fedvi.privacy.ledger.statement import Spent
 from fedvi.pytree import tree_map
 from fedvi.tables.encode import encode, encode_chunks
+from fedvi.tables.read import Source
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import Predictions
 
@@ -103,7 +104,7 @@ class Fitted:
         return f"Fitted({type(self.model).__name__} of {self.schema.target.name!r}: {sites}, {privacy}{simulated})"
 
     def predict(
-        self, table: Any, *, level: float = 0.9, id_column: str | None = None, encoding: str = "utf-8"
+        self, table: Source, *, level: float = 0.9, id_column: str | None = None, encoding: str = "utf-8"
     ) -> Predictions:
         """Return predictions with credible intervals for the rows of a table, which needs no target."""
         parts = list(self.predict_chunks(table, level=level, id_column=id_column, encoding=encoding))
@@ -111,10 +112,10 @@ class Fitted:
         return Predictions(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
     def predict_chunks(
-        self, table: Any, *, level: float = 0.9, id_column: str | None = None, encoding: str = "utf-8"
+        self, table: Source, *, level: float = 0.9, id_column: str | None = None, encoding: str = "utf-8"
     ) -> Iterator[Predictions]:
         """Do what `predict` does, chunk by chunk in bounded memory."""
-        check_level(level)
+        in_range("level", level, 0.001, 0.999)
         for chunk in encode_chunks(self.schema, table, site_column=id_column, target=False, encoding=encoding):
             for start in range(0, len(chunk.x), ROWS_AT_ONCE):
                 rows = slice(start, start + ROWS_AT_ONCE)
@@ -131,17 +132,16 @@ class Fitted:
         """The posterior in double precision, for predictions that need no JAX."""
         return tree_map(lambda leaf: np.asarray(leaf, np.float64), self.posterior)
 
-    def evaluate(self, table: Any, *, encoding: str = "utf-8") -> dict[str, float]:
+    def evaluate(self, table: Source, *, encoding: str = "utf-8") -> dict[str, float]:
         """Return the scores of predictions for a table with known targets; those of numbers in their own units."""
         from fedvi.inference.rows import evaluate
 
-        rows = encode(self.schema, table, encoding=encoding)
-        scores = evaluate(self.model, self.posterior, rows.x, rows.y)  # type: ignore[arg-type]
-        return self.schema.target.decode_scores(scores)
+        x, y = encode(self.schema, table, encoding=encoding).rows
+        return self.schema.target.decode_scores(evaluate(self.model, self.posterior, x, y))
 
     def coefficients(self, level: float = 0.9) -> list[Coefficient]:
         """Return all weights by the name of their feature."""
-        check_level(level)
+        in_range("level", level, 0.001, 0.999)
         mean, std = (np.asarray(part, np.float64) for part in (self.posterior.mean, self.posterior.std))
         reach = reach_of(level) * std
         kept = np.asarray(product_of(self.factors).evidence_kept(), np.float64)
@@ -158,7 +158,8 @@ class Fitted:
     def load(cls, path: str | PathLike[str], kinds: Collection[str] = ()) -> Fitted:
         """Read a posterior file, or raise `InputError`.
 
-        kinds: own models and families that the file may name, such as "student_t:StudentT"; others import nothing.
+        kinds: own models, families, columns and targets that the file may name, such as "student_t:StudentT", installed
+            or in the current directory. Building runs their code; others import nothing.
         """
         from fedvi.fitting.posterior_file import load
 
@@ -186,18 +187,13 @@ class Fitted:
         return arviz.from_dict({"posterior": found}, attrs={"posterior": attrs}, **names)
 
 
-def product_of(factors: Any) -> Any:
+def product_of(factors: Factor) -> Factor:
     """Return the product of stacked factors, summed in double precision."""
     return tree_map(
         lambda leaf: namespace(leaf).asarray(np.sum(np.asarray(leaf, np.float64), axis=0), dtype=leaf.dtype), factors
     )
 
 
-def posterior_of(prior: Any, factors: Any) -> Any:
+def posterior_of(prior: GaussianFamily, factors: Factor) -> GaussianFamily:
     """Return `prior * t_1 * ... * t_M` for stacked factors."""
     return product_of(factors).posterior(prior)
-
-
-def check_level(level: float) -> None:
-    """Raise unless `level` is a probability that an interval can have."""
-    in_range("level", level, 0.001, 0.999)

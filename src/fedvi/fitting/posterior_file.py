@@ -12,10 +12,10 @@ that are not fedvi's own only what the reader allows is imported.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import json
 import os
 import platform
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ KEY = "fedvi"
 LARGEST = 1 << 30
 """Bytes; a larger file is no posterior of ours."""
 
+PACKAGES = ("fedvi", "jax", "numpy")
 PARTS = ("prior", "posterior", "factors")
 
 
@@ -52,7 +53,7 @@ def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
         "privacy": fitted.statement,
         "simulated": fitted.simulated,
         "settings": fitted.settings,
-        "versions": _versions(),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
     }
     arrays = {
         f"{name}.{field.name}": np.ascontiguousarray(getattr(getattr(fitted, name), field.name))
@@ -63,11 +64,7 @@ def save(fitted: Fitted, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str], kinds: Allow = ()) -> Fitted:
-    """Read a posterior file, or raise `InputError` if it is none, is damaged or does not agree with itself.
-
-    kinds: of models and families, beyond fedvi's own, that may be built: as "module:Class", installed or in the current
-    directory. Whoever wrote the file chose the name; building runs the code that it names.
-    """
+    """Do what `Fitted.load` does: refuse what is no posterior file, is damaged or does not agree with itself."""
     if kinds:
         search(Path())
     header, arrays = _read(Path(path))
@@ -141,8 +138,3 @@ def _check(fitted: Fitted) -> None:
         np.allclose(one, other, rtol=1e-4, atol=1e-4 * (1 + float(np.max(np.abs(other))))) for one, other in pairs
     ):
         raise InputError("its posterior is not the product of its prior and factors")
-
-
-def _versions() -> dict[str, str]:
-    packages = {name: importlib.metadata.version(name) for name in ("fedvi", "jax", "numpy")}
-    return {"python": platform.python_version(), **packages}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from fedvi.errors import InputError
 from fedvi.tables.read import (
@@ -55,8 +56,6 @@ def _chunk(part: Any, wanted: dict[str, Kind], name: str, start: int) -> Chunk:
 
 
 def _numbers(array: Any, column: str, name: str, start: int) -> np.ndarray:
-    import pyarrow as pa
-
     kind = array.type
     if pa.types.is_float64(kind):
         return _as_numpy(array, np.nan, "f8")
@@ -69,7 +68,7 @@ def _numbers(array: Any, column: str, name: str, start: int) -> np.ndarray:
             f"Expected numbers in column {column!r} of {name}, got {kind}. Leave it out, or count days or seconds."
         )
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        return numbers_of(_text(array, column, name, start), column, name, start)
+        return _parsed(_text(array, column, name, start), column, name, start)
     return _as_numpy(array.cast(pa.float64(), safe=False), np.nan, "f8")
 
 
@@ -83,8 +82,6 @@ def _as_numpy(array: Any, missing: float, dtype: str) -> np.ndarray:
 
 
 def _text(array: Any, column: str, name: str, start: int) -> Text:
-    import pyarrow as pa
-
     if pa.types.is_null(array.type):
         return Text(np.full(len(array), -1, np.int32), [])
     try:
@@ -92,17 +89,17 @@ def _text(array: Any, column: str, name: str, start: int) -> Text:
             if array.type in (pa.string_view(), pa.binary_view()):
                 array = array.cast(pa.large_string())
             array = array.dictionary_encode()
-        words = words_of(array.dictionary)
+        words = _words(array.dictionary)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise InputError(f"Expected text or numbers in column {column!r} of {name}, got {array.type}.") from None
     except UnicodeDecodeError as error:
         row = start + array.indices.index(array.dictionary.index(error.object).as_py()).as_py()
         got = repr(error.object)[1:]
         raise InputError(f"Expected UTF-8 text in {place(name, row, column)}, got {got}. {GIVE_ENCODING}") from None
-    return stripped(_as_numpy(array.indices.cast(pa.int32()), -1, "i4"), words)
+    return _stripped(_as_numpy(array.indices.cast(pa.int32()), -1, "i4"), words)
 
 
-def numbers_of(text: Text, column: str, name: str, start: int) -> np.ndarray:
+def _parsed(text: Text, column: str, name: str, start: int) -> np.ndarray:
     """Return the numbers that a text column holds, or raise `NotANumber`."""
     numbers, foreign = text.numbers()
     if foreign.any():
@@ -115,10 +112,8 @@ def numbers_of(text: Text, column: str, name: str, start: int) -> np.ndarray:
     return numbers
 
 
-def words_of(values: Any) -> list[str | None]:
+def _words(values: Any) -> list[str | None]:
     """Return the texts of distinct values of any type."""
-    import pyarrow as pa
-
     kind = values.type
     if pa.types.is_temporal(kind):
         return values.cast(pa.string()).to_pylist()
@@ -137,7 +132,7 @@ def _word(value: Any) -> str | None:
     return plain(str(value))
 
 
-def stripped(codes: np.ndarray, words: list[str | None]) -> Text:
+def _stripped(codes: np.ndarray, words: list[str | None]) -> Text:
     """Drop blanks around the words; what is equal then gets one code, and the empty word none."""
     values: dict[str, int] = {}
     table = np.full(len(words) + 1, -1, np.int32)
@@ -158,7 +153,6 @@ class ParquetReader(TableSource):
             super().__init__(name, file.schema_arrow.names)
 
     def _open(self, **options: Any) -> Any:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         with in_one_line(self.name):
@@ -186,8 +180,6 @@ class ArrowReader(TableSource):
             super().__init__(name, file.schema.names)
 
     def _open(self) -> Any:
-        import pyarrow as pa
-
         with in_one_line(self.name):
             if self.path.stat().st_size == 0:
                 raise InputError(f"Expected a table in {self.name}, got an empty file.")
@@ -217,8 +209,6 @@ class ObjectReader(TableSource):
         super().__init__(name, self.first.schema.names)
 
     def _stream(self) -> Any:
-        import pyarrow as pa
-
         with in_one_line(self.name):
             try:
                 return pa.RecordBatchReader.from_stream(self.source)
@@ -227,8 +217,6 @@ class ObjectReader(TableSource):
                 raise InputError(f"Expected {self.name} to be a table, got: {what}.") from None
 
     def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
-        import pyarrow as pa
-
         stream, self.first = self.first, None
         if stream is None:
             if isinstance(self.source, pa.RecordBatchReader):
@@ -237,20 +225,17 @@ class ObjectReader(TableSource):
         yield from chunks_of(stream, wanted, self.name)
 
 
-def table_of(columns: Mapping[Any, Any], name: str) -> Any:
+def table_of(columns: Mapping[str, Any]) -> Any:
     """Return a dictionary of columns as a table of Arrow."""
-    import pyarrow as pa
-
     arrays: dict[str, Any] = {}
     for column, values in columns.items():
         try:
             arrays[str(column)] = pa.array(values, from_pandas=True)
         except (TypeError, ValueError, pa.ArrowException) as error:
-            raise InputError(
-                f"Expected a list of values for column {column!r} of {name}: {first_line(error)}."
-            ) from None
+            got = first_line(error)
+            raise InputError(f"Expected a list of values for column {column!r} of the dictionary: {got}.") from None
     try:
         return pa.table(arrays)
     except ValueError:
         lengths = ", ".join(f"{column} {len(values)}" for column, values in arrays.items())
-        raise InputError(f"Expected columns of equal length in {name}, got {lengths}.") from None
+        raise InputError(f"Expected columns of equal length in the dictionary, got {lengths}.") from None

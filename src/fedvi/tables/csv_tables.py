@@ -16,6 +16,9 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
 from fedvi.errors import InputError
 from fedvi.tables.arrow_tables import chunks_of
 from fedvi.tables.read import GIVE_ENCODING, MISSING, NUMBER, TEXT, Chunk, Kind, TableSource, first_line, in_one_line
@@ -73,8 +76,6 @@ class CsvReader(TableSource):
             yield lines
 
     def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
-        import pyarrow as pa
-
         kinds, done = dict(wanted), 0
         while self._has_rows:
             try:
@@ -94,9 +95,6 @@ class CsvReader(TableSource):
 
     def _blocks(self, kinds: dict[str, Kind], skip: int = 0, threads: bool = True) -> Iterator[Any]:
         """Yield record batches without the first `skip` rows. Of text, only distinct values are kept, as bytes."""
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-
         types = {NUMBER: pa.float64(), TEXT: pa.dictionary(pa.int32(), pa.binary())}
         reading = arrow_csv.ReadOptions(
             use_threads=threads,
@@ -124,8 +122,6 @@ class CsvReader(TableSource):
 
     def _explained(self, error: Exception, done: int) -> InputError:
         """Return what is wrong, and in which row."""
-        import pyarrow as pa
-
         try:
             for _ in self._blocks({self.columns[0]: TEXT}, threads=False):
                 pass

@@ -50,6 +50,12 @@ class Encoded:
     sites: np.ndarray | None
     counts: Counts
 
+    @property
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both x and y, of a table that was read with its target."""
+        assert self.y is not None
+        return self.x, self.y
+
 
 def encode(
     schema: Schema,
@@ -138,19 +144,15 @@ class Encoder:
         counts = Counts(chunk.rows)
         for start in range(0, chunk.rows, TILE_ROWS):
             tile = slice(start, min(start + TILE_ROWS, chunk.rows))
-            part = chunk.part(tile.start, tile.stop)
-            self._write_features(part, x[tile], counts)
+            part, at = chunk.part(tile.start, tile.stop), int(self.schema.intercept)
+            x[tile, :at] = 1
+            for column in self.schema.columns:
+                found = column.encode(part, counts)
+                x[tile, at : at + found.shape[1]] = found
+                at += found.shape[1]
             if self.target is not None and y is not None:
                 y[tile] = self.target.encode(part, counts)
         return Encoded(x, y, None if self.site_column is None else _sites(self.site_column, chunk), counts)
-
-    def _write_features(self, chunk: Chunk, x: np.ndarray, counts: Counts) -> None:
-        at = int(self.schema.intercept)
-        x[:, :at] = 1
-        for column in self.schema.columns:
-            found = column.encode(chunk, counts)
-            x[:, at : at + found.shape[1]] = found
-            at += found.shape[1]
 
 
 def _sites(column: str, chunk: Chunk) -> np.ndarray:

@@ -286,11 +286,11 @@ def _with_residual_scale(schema: Schema, target: NumberTarget, reader: TableSour
     taken: list[tuple[np.ndarray, np.ndarray]] = []
     start = 0
     for chunk in encode_chunks(schema, reader, strict=False):
-        assert chunk.y is not None
-        used = np.arange(-start % step, len(chunk.x), step)
-        used = used[np.isfinite(chunk.y[used])]
-        taken.append((chunk.x[used], chunk.y[used]))
-        start += len(chunk.x)
+        x, y = chunk.rows
+        used = np.arange(-start % step, len(y), step)
+        used = used[np.isfinite(y[used])]
+        taken.append((x[used], y[used]))
+        start += len(y)
     x, y = (np.concatenate(parts).astype(float) for parts in zip(*taken, strict=True))
     weights = np.linalg.solve(x.T @ x + RIDGE * len(y) * np.eye(schema.dim), x.T @ y)
     left = float(np.mean(np.square(y - x @ weights)))

@@ -175,10 +175,8 @@ Source = str | os.PathLike[str] | TableSource | SpeaksArrow | Mapping[str, Any]
 """The path of a table, a reader, an object that speaks Arrow, or a dictionary of columns."""
 
 
-def open_table(source: Source, *, name: str | None = None, encoding: str = "utf-8") -> TableSource:
-    """Return a reader of a table.
-
-    name: how errors call it. encoding: of text files; others have none.
+def open_table(source: Source, *, encoding: str = "utf-8") -> TableSource:
+    """Return a reader of a table. encoding: of text files; others have none.
 
     >>> table = open_table({"age": [50, None], "sex": ["F", "M"]})
     >>> [chunk.numbers["age"].tolist() for chunk in table.chunks({"age": "number"})]
@@ -189,12 +187,12 @@ def open_table(source: Source, *, name: str | None = None, encoding: str = "utf-
     if isinstance(source, TableSource):
         return source
     if isinstance(source, str | os.PathLike):
-        return _open_file(Path(source), name or str(source), encoding)
+        return _open_file(Path(source), str(source), encoding)
     if isinstance(source, Mapping):
-        return ObjectReader(table_of(source, name or "the dictionary"), name or "the dictionary")
+        return ObjectReader(table_of(source), "the dictionary")
     if isinstance(source, SpeaksArrow):
         kind = type(source)
-        return ObjectReader(source, name or f"the {kind.__module__.split('.')[0]} {kind.__name__}")
+        return ObjectReader(source, f"the {kind.__module__.split('.')[0]} {kind.__name__}")
     raise InputError(
         f"Expected the path of a table, a data frame or a dictionary of columns, got {type(source).__name__}. "
         "Objects must speak Arrow, as those of pandas 2.2, polars and pyarrow do."

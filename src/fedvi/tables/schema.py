@@ -92,11 +92,7 @@ class Schema:
         return {name: kind for part in parts for name, kind in part.reads.items()}
 
     def typical(self, power: int) -> np.ndarray:
-        """Return the typical power, 2 or 4, of every feature of x: public constants.
-
-        1 for the intercept; moments of a standard normal for numbers, whose scale is their standard deviation; 1 / k
-        for a category, of whose k features one is 1; 0.1 for indicators of missing values.
-        """
+        """Return the typical power, 2 or 4, of every feature of x: public constants; 1 for the intercept."""
         first = [np.ones(1)] if self.intercept else []
         return np.concatenate([*first, *(column.typical(power) for column in self.columns)])
 
@@ -135,13 +131,7 @@ class Schema:
         return digest(plain(content))
 
     def with_scales(self, scales: Mapping[str, tuple[float, float]]) -> Schema:
-        """Return the same schema with other centres and scales of some numbers, the target included.
-
-        >>> from fedvi.tables import BinaryTarget, Number
-        >>> schema = Schema((Number("age", 0, 120, 50, 20),), BinaryTarget("died", ("no", "yes")))
-        >>> schema.with_scales({"age": (40.0, 12.5)}).columns[0]
-        Number(name='age', low=0.0, high=120.0, centre=40.0, scale=12.5, missing='centre')
-        """
+        """Return the same schema with other centres and scales of some numbers, the target included."""
         numbers = [part.name for part in (*self.columns, self.target) if isinstance(part, Scaled)]
         for name in scales:
             if name not in numbers:
@@ -218,15 +208,11 @@ def _part(table: Any, role: str, path: str, allow: Allow) -> Any:
 
 
 def _lines(part: Part, comments: Mapping[str, str] = MappingProxyType({})) -> str:
-    return "".join(
-        f"{key} = {_toml(value)}{f'  # {comments[key]}' if key in comments else ''}\n"
-        for key, value in _table(part).items()
-    )
-
-
-def _table(part: Part) -> dict[str, Any]:
     table = plain(part)
-    return {"name": table.pop("name"), **table}
+    ordered = {"name": table.pop("name"), **table}
+    return "".join(
+        f"{key} = {_toml(value)}{f'  # {comments[key]}' if key in comments else ''}\n" for key, value in ordered.items()
+    )
 
 
 def _toml(value: Any) -> str:

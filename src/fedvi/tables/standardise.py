@@ -30,38 +30,35 @@ LOG_SPREAD = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Standardisation:
-    """Columns of x to standardise, and their bounds in the units of x.
+    """Numbers of a schema to standardise. features: where they are in x. low, high: their bounds in the units of x."""
 
-    names: of the schema's numbers. features: where they are in x.
-    """
-
-    names: tuple[str, ...]
+    columns: tuple[Number, ...]
     features: np.ndarray
     low: np.ndarray
     high: np.ndarray
 
     @classmethod
     def of(cls, schema: Schema) -> Standardisation:
-        """Return that of all numbers of a schema."""
-        numbers = [column for column in schema.columns if type(column) is Number]  # own columns stay as they are
+        """Return that of all numbers of a schema; columns of other classes stay as they are."""
+        numbers = tuple(column for column in schema.columns if type(column) is Number)
         where = [schema.features.index(column.name) for column in numbers]
         low = [(column.low - column.centre) / column.scale for column in numbers]
         high = [(column.high - column.centre) / column.scale for column in numbers]
-        return cls(tuple(column.name for column in numbers), np.array(where, int), np.array(low), np.array(high))
+        return cls(numbers, np.array(where, int), np.array(low), np.array(high))
 
     def vectors(self, x: Float[np.ndarray, "n d"], y: np.ndarray) -> Float[np.ndarray, "n k2"]:
         """Return what is summed over rows. Every operation is elementwise: no row depends on another."""
         with np.errstate(over="ignore"):
             unit = 2 * (x[:, self.features].astype(np.float64) - self.low) / (self.high - self.low) - 1
         unit = np.clip(unit, -1, 1)
-        return np.concatenate([unit, unit**2 - 0.5], axis=1) / math.sqrt(1.25 * max(len(self.names), 1))
+        return np.concatenate([unit, unit**2 - 0.5], axis=1) / math.sqrt(1.25 * max(len(self.columns), 1))
 
     def scales(self, total: np.ndarray, rows: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
         """Return centre and scale of every column in the units of x, from the sum over all sites.
 
         noise: standard deviation of the noise in it.
         """
-        per_row = math.sqrt(1.25 * max(len(self.names), 1)) / rows
+        per_row = math.sqrt(1.25 * max(len(self.columns), 1)) / rows
         mean, square = np.split(total * per_row, 2)
         error, half = noise * per_row, (self.high - self.low) / 2
         mean = np.clip(mean, -1, 1)
@@ -73,13 +70,8 @@ class Standardisation:
 
     def schema(self, schema: Schema, centre: np.ndarray, scale: np.ndarray) -> Schema:
         """Return the schema with these centres and scales, which are in units of x under the old one."""
-        old = {column.name: column for column in schema.columns if isinstance(column, Number)}
-        return schema.with_scales(
-            {
-                name: (
-                    min(max(old[name].centre + old[name].scale * float(c), old[name].low), old[name].high),
-                    old[name].scale * float(s),
-                )
-                for name, c, s in zip(self.names, centre, scale, strict=True)
-            }
-        )
+        found = {}
+        for column, c, s in zip(self.columns, centre, scale, strict=True):
+            within = min(max(column.centre + column.scale * float(c), column.low), column.high)
+            found[column.name] = (within, column.scale * float(s))
+        return schema.with_scales(found)

@@ -20,7 +20,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from fedvi.inference.local_problem import Public
 from fedvi.inference.private_client import PrivateClient, declared_rows
 from fedvi.inference.rows import CheckedTable
 from fedvi.inference.spec import WIDTH
-from fedvi.inference.update import ClientState, init_client
+from fedvi.inference.update import ClientState
 from fedvi.models.base import width_rows
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import to_json
@@ -144,7 +143,7 @@ class Site(Closing):
         Raises `NotReached` if it is none, and `SiteRefused` if the coordinator and this site do not agree.
         """
         try:
-            answer = wire.decode(data, wire.Answer, wire.size_of(self._prior) + wire.LARGEST_HEADER)
+            answer = wire.decode(data, wire.Answer, wire.size_of(self._description.spec.prior) + wire.LARGEST_HEADER)
         except MalformedRelease as error:
             raise NotReached(f"The answer cannot be read: {error}") from None
         site = self._file.load()
@@ -161,7 +160,9 @@ class Site(Closing):
             self._q = self._checked(answer.arrays)
             if site.pending is not None:
                 self._refusals = 0
-            latency = site.latency if site.before is None else _smoothed(site.latency, seconds)
+            latency = site.latency
+            if site.before is not None:  # the mean over the last ten or so updates
+                latency = seconds if latency is None else 0.9 * latency + 0.1 * seconds
             told = replace(site, version=answer.version, heard=time.time(), stop=answer.stop, note="", latency=latency)
             self._file.commit(replace(told, pending=None, before=None, said=self._saying))
 
@@ -257,7 +258,7 @@ class Site(Closing):
     def _refused(self, answer: wire.Answer, site: SiteState) -> None:
         """Drop a release that was refused, or stop."""
         if answer.code in wire.HARMLESS and site.before is not None and answer.applied == site.releases - 1:
-            state = _unpacked(self._template, site.before)
+            state = _unpacked(self._private.state, site.before)
             dropped = replace(site, pending=None, before=None, state=site.before, releases=site.releases - 1)
             self._file.commit(replace(dropped, note=answer.reason))
             self._private.state, self._q = state, None
@@ -270,7 +271,7 @@ class Site(Closing):
 
     def _checked(self, arrays: wire.Arrays) -> Any:
         try:
-            q = jax.tree.map(jnp.asarray, wire.tree_of(self._prior, arrays))
+            q = jax.tree.map(jnp.asarray, wire.tree_of(self._description.spec.prior, arrays))
             self._private.check(q)
         except (MalformedRelease, ImproperError, InputError) as error:
             raise SiteRefused(f"The coordinator sent something that is no posterior to work with: {error}") from None
@@ -281,14 +282,6 @@ class Site(Closing):
         """Number of the ledger's next entry, which is to pay for the next release."""
         return self._private.ledger.book.head.number + 1
 
-    @cached_property
-    def _prior(self) -> Any:
-        return self._description.spec.prior
-
-    @cached_property
-    def _template(self) -> Any:
-        return init_client(self._description.spec.algorithm, self._prior)
-
 
 def _purpose(description: Description) -> str:
     """Return what the ledger says that releases are for: which federation."""
@@ -297,8 +290,3 @@ def _purpose(description: Description) -> str:
 
 def _unpacked(template: ClientState, data: bytes) -> ClientState:
     return jax.tree.map(jnp.asarray, wire.unpack(template, data))
-
-
-def _smoothed(before: float | None, seconds: float) -> float:
-    """Return the mean over the last ten or so updates."""
-    return seconds if before is None else 0.9 * before + 0.1 * seconds

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -34,7 +33,7 @@ from fedvi.privacy.ledger.statement import Spent
 from fedvi.sqlite import Locked
 
 OPENED, PLAN, CHARGE, ACKNOWLEDGEMENT = "opened", "plan", "charge", "acknowledgement"
-OLD_KINDS, OLD_UNITS = {"word": ACKNOWLEDGEMENT}, {"example": events.ROW}
+OLD_ACKNOWLEDGEMENT, OLD_UNITS = "word", {"example": events.ROW}
 """Names that ledgers of version 0.1 hold, and what they are called now."""
 
 FORMAT = 1
@@ -77,6 +76,10 @@ class Book:
     """A ledger's entries, checked, and what they add up to.
 
     planned, charged: how often each event may happen, and did. by_purpose: the latter by what it was for.
+    identity: what tells this ledger from all others. key: of the data's fingerprint. unit: of privacy.
+    public_rows: how many rows were declared when the ledger was made; None for ledgers of earlier versions.
+    fingerprint, schema: of the data that the ledger belongs to, and hash of its feature schema, as last accepted.
+    older: the ledgers of the same people, which pay for everything too.
     """
 
     where: str
@@ -84,6 +87,14 @@ class Book:
     planned: dict[Any, int] = dataclasses.field(default_factory=dict)
     charged: dict[Any, int] = dataclasses.field(default_factory=dict)
     by_purpose: dict[str, dict[Any, int]] = dataclasses.field(default_factory=dict)
+    identity: str = dataclasses.field(init=False)
+    key: str = dataclasses.field(init=False)
+    budget: Budget = dataclasses.field(init=False)
+    unit: str = dataclasses.field(init=False)
+    public_rows: int | None = None
+    fingerprint: str = ""
+    schema: str = ""
+    older: tuple[OlderLedger, ...] = ()
 
     @classmethod
     def read(cls, entries: Iterable[Entry], where: str) -> Book:
@@ -111,16 +122,22 @@ class Book:
         try:
             if (entry.kind == OPENED) != (entry.number == 0):
                 raise InputError(f"entry {entry.number} is {entry.kind!r}")
+            body = entry.body
             if entry.kind == OPENED:
-                self.opened(entry.body)
+                self.identity, self.key, self.budget = str(body["ledger"]), str(body["salt"]), Budget(**body["budget"])
+                self.unit, self.public_rows = OLD_UNITS.get(body["unit"], str(body["unit"])), body.get("public_rows")
+            if entry.kind == OPENED or _is_acknowledgement(entry):
+                self.fingerprint = str(body.get("fingerprint", self.fingerprint))
+                self.schema = str(body.get("schema", self.schema))
+                self.older += tuple(OlderLedger(**older) for older in body.get("older", ()))
             if entry.kind == PLAN:
-                event = events.from_json(entry.body["event"])
-                if entry.body["anew"]:
+                event = events.from_json(body["event"])
+                if body["anew"]:
                     self.planned = dict(self.charged)
-                self.planned[event] = self.planned.get(event, 0) + entry.body["updates"]
+                self.planned[event] = self.planned.get(event, 0) + body["updates"]
             if entry.kind == CHARGE:
-                event, times = events.from_json(entry.body["event"]), entry.body.get("times", 1)
-                for counts in (self.charged, self.by_purpose.setdefault(str(entry.body.get("purpose", "")), {})):
+                event, times = events.from_json(body["event"]), body.get("times", 1)
+                for counts in (self.charged, self.by_purpose.setdefault(str(body.get("purpose", "")), {})):
                     counts[event] = counts.get(event, 0) + times
         except (KeyError, TypeError, InputError) as error:
             raise LedgerDamaged(f"Ledger {self.where} cannot be understood: {error}.") from error
@@ -132,43 +149,6 @@ class Book:
         return self.entries[-1].chain if self.entries else ""
 
     @property
-    def identity(self) -> str:
-        """What tells this ledger from all others."""
-        return str(self.entries[0].body["ledger"])
-
-    @property
-    def key(self) -> str:
-        """The key of the data's fingerprint."""
-        return str(self.entries[0].body["salt"])
-
-    @staticmethod
-    def opened(body: dict[str, Any]) -> tuple[Budget, str]:
-        """Return budget and unit of privacy of an `opened` entry."""
-        unit = str(body["unit"])
-        return Budget(**body["budget"]), OLD_UNITS.get(unit, unit)
-
-    @functools.cached_property
-    def budget(self) -> Budget:
-        """What may be spent."""
-        return self.opened(self.entries[0].body)[0]
-
-    @property
-    def unit(self) -> str:
-        """The unit of privacy."""
-        return self.opened(self.entries[0].body)[1]
-
-    @property
-    def public_rows(self) -> int | None:
-        """How many rows were declared when the ledger was made; None for ledgers of earlier versions."""
-        declared = self.entries[0].body.get("public_rows")
-        return None if declared is None else int(declared)
-
-    @property
-    def older(self) -> tuple[OlderLedger, ...]:
-        """The ledgers of the same people, which pay for everything too."""
-        return tuple(OlderLedger(**older) for entry in self.acknowledgements for older in entry.body.get("older", ()))
-
-    @property
     def head(self) -> Entry:
         """The last entry."""
         return self.entries[-1]
@@ -176,19 +156,7 @@ class Book:
     @property
     def acknowledgements(self) -> list[Entry]:
         """The warnings that people confirmed."""
-        return [entry for entry in self.entries if OLD_KINDS.get(entry.kind, entry.kind) == ACKNOWLEDGEMENT]
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the data that the ledger belongs to, as last accepted."""
-        given = [entry.body["fingerprint"] for entry in self.acknowledgements if "fingerprint" in entry.body]
-        return str([self.entries[0].body["fingerprint"], *given][-1])
-
-    @property
-    def schema(self) -> str:
-        """Hash of the feature schema that the data was encoded by, as last accepted; empty if there is none."""
-        given = [entry.body["schema"] for entry in self.acknowledgements if "schema" in entry.body]
-        return str([self.entries[0].body.get("schema", ""), *given][-1])
+        return [entry for entry in self.entries if _is_acknowledgement(entry)]
 
     def remaining(self, event: Any) -> int:
         """Return how often the event may still happen: a comparison of two whole numbers."""
@@ -230,6 +198,10 @@ class Book:
         old = sum(count for event, count in self.charged.items() if event.numbers == 0)
         leaky = f"{old} releases were made by an earlier version, whose noise did not hide rows (SECURITY.md)"
         return (*said, leaky) if old else said
+
+
+def _is_acknowledgement(entry: Entry) -> bool:
+    return entry.kind in (ACKNOWLEDGEMENT, OLD_ACKNOWLEDGEMENT)
 
 
 def opening(

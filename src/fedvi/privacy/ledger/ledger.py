@@ -28,7 +28,7 @@ from fedvi.files import Closing, fingerprint
 from fedvi.privacy import events
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import CLIENT, ROW, AnyEvent
-from fedvi.privacy.ledger import acknowledgements, witness
+from fedvi.privacy.ledger import witness
 from fedvi.privacy.ledger.entries import (
     ACKNOWLEDGEMENT,
     CHARGE,
@@ -76,13 +76,13 @@ class Ledger(Closing):
             everything that is planned here too; `other people`, if the rows only look alike; `second ledger`, if the
             older one is lost: its spending is not counted, and no statement is a guarantee.
         """
-        path, accepted = Path(path), acknowledgements.confirmed(accept)
+        path, accepted = Path(path), witness.confirmed(accept)
         one_of("unit", unit, (ROW, CLIENT))
         identity, key = secrets.token_hex(16), secrets.token_hex(32)
         body = opening(identity, key, data, unit, schema, budget, public_rows)
         with witness.creating(), contextlib.ExitStack() as undo:
             related = witness.related(data, sketch or NO_SKETCH)
-            others = acknowledgements.of_other_ledgers(related, accepted)
+            others = witness.of_other_ledgers(related, accepted)
             book = Book(str(path))
             entries = book.following((OPENED, body), *((ACKNOWLEDGEMENT, other) for other in others))
             for left in glob.glob(f".{glob.escape(path.name)}.*.unfinished", root_dir=path.parent):
@@ -120,24 +120,24 @@ class Ledger(Closing):
         accept: the warnings that a person confirms, each of which is recorded: `other data` if the data changed,
         `moved` if the ledger comes from another machine, `rolled back` if an older copy took its place.
         """
-        path, accepted = Path(path), acknowledgements.confirmed(accept)
+        path, accepted = Path(path), witness.confirmed(accept)
         with contextlib.ExitStack() as undo:
             database = undo.enter_context(Locked.open(path))
             book = read_book(database)
             print_of_data = fingerprint(book.key, data)
-            bodies = acknowledgements.of_other_data(path, book, print_of_data, schema, accepted)
+            bodies = witness.of_other_data(path, book, print_of_data, schema, accepted)
             seen = witness.Witness.open(book.identity, path, book.head)
             if seen is not None:
                 undo.enter_context(seen)
             others = []
             if bodies or seen is None:
                 related = witness.related(data, sketch or NO_SKETCH, book.identity)
-                others = acknowledgements.of_other_ledgers(related, accepted)
+                others = witness.of_other_ledgers(related, accepted)
             if seen is None:
-                bodies += acknowledgements.of_move(path, accepted)
+                bodies += witness.of_move(path, accepted)
                 seen = undo.enter_context(witness.Witness.create(book.identity, path.resolve(), book.key))
                 seen.belongs_to(book.fingerprint)
-            bodies += acknowledgements.of_rollback(path, book, seen.saw_more_than(book), accepted)
+            bodies += witness.of_rollback(path, book, seen.saw_more_than(book), accepted)
             ledger = cls(path, database, book, seen)
             for older in (OlderLedger(**older) for body in others for older in body.get("older", ())):
                 for event in book.planned:

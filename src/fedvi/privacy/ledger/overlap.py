@@ -155,13 +155,11 @@ class _Collector:
         self._most, self._limit = most, np.uint64(2**64 - 1)
         self._kept, self._first, self._last = np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64)
 
-    def add(self, hashes: Hashes, row: int) -> None:
-        """Take the hashes of the rows from this number on."""
+    def add(self, hashes: Hashes, row: int) -> None:  # row: number of the first
         small = np.flatnonzero(hashes <= self._limit)
         self._take(hashes[small], row + small, row + small)
 
     def merge(self, other: _Collector) -> None:
-        """Take what another one kept."""
         self._take(other._kept, other._first, other._last)
 
     def _take(self, hashes: Hashes, first: np.ndarray, last: np.ndarray) -> None:
@@ -182,7 +180,6 @@ class _Collector:
 
     @property
     def hashes(self) -> Hashes:
-        """The smallest."""
         return self._kept[: self._most]
 
     @property

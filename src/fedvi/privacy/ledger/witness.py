@@ -9,6 +9,13 @@ What a witness cannot notice: ledger and witness both being set back, such as by
 
 A witness also keeps a sketch of the ledger's rows (`fedvi.privacy.ledger.overlap`), to notice when another ledger is
 made for the same people.
+
+What was noticed is a warning, which a person may confirm by its name. Each confirmation is recorded as an entry.
+
+    other data      the rows changed            moved          the ledger comes from another machine
+    rolled back     an older copy took its place; no statement is a guarantee any more
+    same people     some rows have a ledger already: the older one pays for everything too
+    other people    the rows only look alike    second ledger  the older one is lost; no statement is a guarantee
 """
 
 from __future__ import annotations
@@ -17,14 +24,22 @@ import dataclasses
 import hmac
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
-from fedvi.errors import LedgerError, LedgerRolledBack
+from fedvi.checks import one_of
+from fedvi.errors import LedgerError, LedgerRolledBack, OtherData
 from fedvi.files import Closing, Lock, fingerprint, write
 from fedvi.privacy.ledger.entries import Book, Entry
 from fedvi.privacy.ledger.overlap import Overlap, Sketch
 from fedvi.sqlite import Locked
+
+OTHER_DATA, MOVED, ROLLED_BACK = "other data", "moved", "rolled back"
+SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER = "same people", "other people", "second ledger"
+WARNINGS = (OTHER_DATA, MOVED, ROLLED_BACK, SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER)
+
+Body = dict[str, Any]  # what is recorded of a confirmation
 
 SCHEMA = """
 CREATE TABLE ledger (path TEXT NOT NULL, salt TEXT NOT NULL);
@@ -75,7 +90,7 @@ class Witness(Closing):
         head: of the ledger. If the witness expects just this, the ledger's maker was killed before the witness saw it.
         """
         path = _path(identity)
-        if not _has_seen_anything(path) and not _expects(path, head):
+        if not _has_seen_anything(path) and _seen(path) != (-1, head.chain):
             path.unlink(missing_ok=True)
             return None
         return cls._locked(identity, ledger, Locked.open)
@@ -92,7 +107,7 @@ class Witness(Closing):
 
     def saw_more_than(self, book: Book) -> int | None:
         """Return the number of an entry that the witness saw and the book lacks, or None."""
-        return _missing(self._database, book)
+        return _missing(_head(self._database), book)
 
     def expect(self, entry: Entry) -> None:
         """Remember what a new ledger will begin with, before it is in its place."""
@@ -127,8 +142,7 @@ def verify_witness(book: Book) -> str:
     path = _path(book.identity)
     if not _has_seen_anything(path):
         return "No witness on this machine: whether this is the newest copy cannot be told here."
-    with Locked.look(path) as database:
-        missing = _missing(database, book)
+    missing = _missing(_seen(path), book)
     if missing is not None:
         raise LedgerRolledBack(f"Ledger {book.where} lacks entry {missing}, which its witness saw: an older copy.")
     return "The witness on this machine has seen nothing newer."
@@ -136,20 +150,18 @@ def verify_witness(book: Book) -> str:
 
 def _has_seen_anything(path: Path) -> bool:
     """Tell whether there is a witness that has seen an entry; one that has not belongs to a ledger never finished."""
-    if not path.exists() or path.stat().st_size == 0:
-        return False
     try:
-        with Locked.look(path) as database:
-            return _head(database)[0] >= 0
+        return _seen(path)[0] >= 0
     except (LedgerError, IndexError, TypeError):
         return True  # damaged: let it be opened, and complain
 
 
-def _expects(path: Path, head: Entry) -> bool:
+def _seen(path: Path) -> tuple[int, str]:
+    """Return number and chain of the newest entry that the witness in a file saw; -1 if none, or without a file."""
     if not path.exists() or path.stat().st_size == 0:
-        return False
+        return -1, ""
     with Locked.look(path) as database:
-        return _head(database) == (-1, head.chain)
+        return _head(database)
 
 
 def _head(database: Locked) -> tuple[int, str]:
@@ -158,11 +170,10 @@ def _head(database: Locked) -> tuple[int, str]:
     return int(number), str(chain)
 
 
-def _missing(database: Locked, book: Book) -> int | None:
-    number, chain = _head(database)
-    if number >= 0 and (number >= len(book.entries) or book.entries[number].chain != chain):
-        return number
-    return None
+def _missing(seen: tuple[int, str], book: Book) -> int | None:
+    number, chain = seen
+    there = number < 0 or (number < len(book.entries) and book.entries[number].chain == chain)
+    return None if there else number
 
 
 def creating() -> Lock:
@@ -182,10 +193,9 @@ class Related:
 
 
 def related(digest: str, sketch: Sketch, but: str = "") -> list[Related]:
-    """Return the ledgers that were made here for some of the same rows.
+    """Return the ledgers that were made here for some of the same rows; a witness that cannot be read might be of one.
 
     digest: of the rows, which finds the same rows where a sketch tells nothing. but: identity of a ledger to leave out.
-    A witness that cannot be read might be that of such a ledger.
     """
     found = []
     for path in sorted(_path("").parent.glob("*.witness")):
@@ -219,3 +229,72 @@ def _make_directory(path: Path) -> None:
 
 def _path(identity: str) -> Path:
     return state_directory() / "ledgers" / f"{identity}.witness"
+
+
+def confirmed(accept: Collection[str]) -> set[str]:
+    """Return the names of the warnings that a person confirms."""
+    names = {accept} if isinstance(accept, str) else set(accept)
+    for name in names:
+        one_of("accept", name, WARNINGS)
+    return names
+
+
+def of_other_data(path: Path, book: Book, fingerprint: str, schema: str, accepted: set[str]) -> list[Body]:
+    """Return what is recorded if the data or its schema changed, or raise `OtherData` to ask."""
+    if (fingerprint, schema) == (book.fingerprint, book.schema):
+        return []
+    if OTHER_DATA in accepted:
+        return [{"accepted": OTHER_DATA, "fingerprint": fingerprint, "schema": schema}]
+    if schema != book.schema:
+        raise OtherData(
+            f"The data of ledger {path} was encoded by feature schema {book.schema[:12] or 'none'}, got "
+            f"{schema[:12] or 'none'}. Use the same schema file; if the federation changed it, accept {OTHER_DATA!r}."
+        )
+    raise OtherData(
+        f"Ledger {path} belongs to other data. Open it with the rows that it was made for; if the data "
+        f"changed, accept {OTHER_DATA!r}."
+    )
+
+
+def of_move(path: Path, accepted: set[str]) -> list[Body]:
+    """Return what is recorded if this machine does not know the ledger, or raise `LedgerRolledBack` to ask."""
+    if MOVED in accepted:
+        return [{"accepted": MOVED}]
+    raise LedgerRolledBack(
+        f"Ledger {path} is not known on this machine, so that nobody can tell whether it is the newest copy. If you "
+        f"brought it here and it is, accept {MOVED!r}."
+    )
+
+
+def of_rollback(path: Path, book: Book, missing: int | None, accepted: set[str]) -> list[Body]:
+    """Return what is recorded if the book lacks an entry that existed, or raise `LedgerRolledBack` to ask."""
+    if missing is None:
+        return []
+    if ROLLED_BACK in accepted:
+        caveat = f"the ledger was rolled back from entry {missing} to entry {book.head.number}"
+        return [{"accepted": ROLLED_BACK, "caveat": caveat}]
+    raise LedgerRolledBack(
+        f"Ledger {path} was rolled back: it lacks entry {missing}, which existed. Restore the newest copy. To go on "
+        f"without what is lost, accept {ROLLED_BACK!r}; no statement of this ledger will be a guarantee."
+    )
+
+
+def of_other_ledgers(related: list[Related], accepted: set[str]) -> list[Body]:
+    """Return what is recorded about older ledgers of some of the same rows, or raise `OtherData` to ask."""
+    if not related:
+        return []
+    found = ", ".join(f"{each.path} ({each.overlap})" for each in related)
+    chosen = [name for name in (SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER) if name in accepted]
+    if len(chosen) != 1:
+        raise OtherData(
+            f"Some of this data has a ledger already: {found}. Open that one, if it is the same data. If it is about "
+            f"the same people, and nothing that was released about them had an influence on the new settings, accept "
+            f"{SAME_PEOPLE!r}: the older ledger pays for everything too. If other people only look alike, accept "
+            f"{OTHER_PEOPLE!r}. If the older ledger is lost, restore it or accept {SECOND_LEDGER!r}."
+        )
+    body: Body = {"accepted": chosen[0], "overlap": found}
+    if chosen[0] == SAME_PEOPLE:
+        body["older"] = [{"path": each.path, "ledger": each.ledger} for each in related]
+    if chosen[0] == SECOND_LEDGER:
+        body["caveat"] = "the data had a ledger before this one, whose spending is not counted here"
+    return [body]

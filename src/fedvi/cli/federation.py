@@ -40,39 +40,13 @@ LOOK = 1.0
 SHOWN_REFUSALS = 3
 """How many of the newest are shown; --json has more."""
 
-TEMPLATE = """\
-# A federation. What is not marked as optional is needed.
-name = "readmission"
-sites = ["north", "south", "east"]    # lower-case letters, digits, hyphens
-schema = "schema.toml"                # fedvi schema infer TABLE --target COLUMN --out schema.toml
-
-[coordinator]
-host = "coordinator.example.org"      # the name by which sites reach the coordinator; it goes into the certificate
-port = 8002
-
-[training]
-rows = 3000                           # of all sites together, about
-updates = 600                         # optional: of every site, at most
-
-[model]                               # optional
-prior_variance = 1.0                  # of a weight
-# kind = "student_t:StudentT"         # a model of your own; each site must allow it in its policy file
-
-[privacy]                             # a suggestion: every site decides by itself
-epsilon = 1.0
-# delta = 1e-5                        # optional; by default min(1e-5, 1/(10 N)) for a site of N rows
-
-[stop]                                # optional; that every site has spent its budget always ends the federation
-change = 0.0                          # end when q changed by less than so many nats ...
-quiet = 100                           # ... for so many updates in a row
-hours = 0.0                           # end so long after the first release
-"""
-
 
 @app.command()
 def template() -> None:
     """Print a federation's TOML file to fill in."""
-    typer.echo(TEMPLATE, nl=False)
+    from fedvi.web.pages import asset
+
+    typer.echo(asset("federation/template.toml"), nl=False)
 
 
 @app.command()

@@ -23,7 +23,6 @@ app = typer.Typer(help="Take part in a federation with your own table.", no_args
 
 Kit = Annotated[Path, typer.Argument(metavar="KIT", help="Folder or zip that the coordinator gave you.")]
 
-PID, LOG = "join.pid", "join.log"
 UNHEARD = "never heard by the coordinator"
 LOOK = 0.5
 """Seconds between looks."""
@@ -63,15 +62,25 @@ def join(
     """
     from fedvi.federation.invitation import unpack_kit
     from fedvi.federation.service import in_background, only_one
-    from fedvi.federation.settings import FOLDER
+    from fedvi.federation.settings import SiteSettings
     from fedvi.federation.transports.flare import site_parent
     from fedvi.federation.wire import WORKING
 
-    folder = unpack_kit(kit).resolve()
-    settings = _settings(folder, data, eps, ledger, delta, public_rows, encoding, tuple(accept or ()))
+    folder, confirmed = unpack_kit(kit).resolve(), tuple(accept or ())
+    given = {"--data": data, "--eps": eps, "--ledger": ledger}
+    missing = [name for name, value in given.items() if value is None]
+    if data is not None and eps is not None and ledger is not None:
+        chosen = data.resolve(), ledger.resolve(), eps, delta, public_rows, encoding, confirmed
+        settings = SiteSettings(folder, *chosen)
+    elif len(missing) < len(given):
+        raise InputError(
+            f"Expected --data, --eps and --ledger, or none of them to go on; missing: {', '.join(missing)}."
+        )
+    else:
+        settings = dataclasses.replace(SiteSettings.load(folder), accept=confirmed)
     if policy is not None:
         settings = dataclasses.replace(settings, policy=policy.resolve())
-    with only_one(folder / FOLDER / PID, f"The site of {folder}"):
+    with only_one(settings.pid, f"The site of {folder}"):
         encoded = settings.read()
         _show_promise(settings, encoded)
         if not yes and not typer.confirm("Do you promise this, and take part?"):
@@ -86,8 +95,8 @@ def join(
         if not background:
             _work(settings)
     if background:
-        pid = folder / FOLDER / PID
-        number = in_background(["site", "join", str(folder), "--yes"], folder / FOLDER / LOG, pid)
+        log = settings.pid.with_suffix(".log")
+        number = in_background(["site", "join", str(folder), "--yes"], log, settings.pid)
         typer.echo(f"Process {number} takes part. Look: fedvi site status {folder}")
 
 
@@ -95,15 +104,13 @@ def join(
 def status(kit: Kit, as_json: AsJson = False) -> None:
     """Show what this site has done, spent and been told."""
     from fedvi.federation.service import running
-    from fedvi.federation.settings import FOLDER, SiteSettings
     from fedvi.federation.wire import FINISHED, LEFT, WORKING
     from fedvi.privacy.ledger.ledger import read
     from fedvi.privacy.ledger.statement import rounded_up
 
-    folder = _folder(kit)
-    settings = SiteSettings.load(folder)
+    settings = _joined(kit)
     site, book = _load(settings), read(settings.ledger)
-    is_running, problem = running(folder / FOLDER / PID) is not None, site.failed or site.note
+    is_running, problem = running(settings.pid) is not None, site.failed or site.note
     if as_json:
         print_json(
             {
@@ -138,7 +145,7 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
         f"Spent: epsilon {epsilon}. Ledger: {settings.ledger}",
         site.stop and f"The federation {over}: {site.stop}.",
         problem,
-        "" if is_running or site.said in (FINISHED, LEFT) else f"Go on: fedvi site join {folder}",
+        "" if is_running or site.said in (FINISHED, LEFT) else f"Go on: fedvi site join {settings.folder}",
     )
     show(*filter(None, lines))
 
@@ -146,20 +153,18 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
 @app.command()
 def pause(kit: Kit) -> None:
     """Pause: release nothing more for now. The site stays in touch with the coordinator."""
-    from fedvi.federation.settings import SiteSettings
     from fedvi.federation.wire import PAUSED
 
-    _want(SiteSettings.load(_folder(kit)), PAUSED)
+    _want(_joined(kit), PAUSED)
     typer.echo("The site pauses after what is under way. Go on: fedvi site resume")
 
 
 @app.command()
 def resume(kit: Kit) -> None:
     """Go on after a pause."""
-    from fedvi.federation.settings import SiteSettings
     from fedvi.federation.wire import WORKING
 
-    _want(SiteSettings.load(_folder(kit)), WORKING)
+    _want(_joined(kit), WORKING)
     typer.echo("The site goes on.")
 
 
@@ -170,48 +175,24 @@ def leave(
 ) -> None:
     """Leave the federation. What was released stays in the posterior; the ledger stays yours. join comes back."""
     from fedvi.federation.service import only_one, running
-    from fedvi.federation.settings import FOLDER, SiteSettings
     from fedvi.federation.wire import FINISHED, LEFT
 
-    folder = _folder(kit)
-    settings = SiteSettings.load(folder)
+    settings = _joined(kit)
     if _load(settings).said == FINISHED:
         typer.echo("The federation is over for this site: it has made its final release.")
         return
     _want(settings, LEFT)
     deadline = time.monotonic() + patience
-    if running(folder / FOLDER / PID) is None:
-        with only_one(folder / FOLDER / PID, f"The site of {folder}"):
+    if running(settings.pid) is None:
+        with only_one(settings.pid, f"The site of {settings.folder}"):
             _work(settings, deadline)
-    while (_load(settings).said != LEFT or running(folder / FOLDER / PID)) and time.monotonic() < deadline:
+    while (_load(settings).said != LEFT or running(settings.pid)) and time.monotonic() < deadline:
         time.sleep(LOOK)
     if _load(settings).said == LEFT:
         typer.echo("Left, and the coordinator knows.")
     else:
         typer.echo("Left: nothing more is released. The coordinator could not be told; leave again tells it.", err=True)
         raise typer.Exit(1)
-
-
-def _settings(
-    folder: Path,
-    data: Path | None,
-    eps: float | None,
-    ledger: Path | None,
-    delta: float | None,
-    public_rows: int | None,
-    encoding: str,
-    accept: tuple[str, ...],
-) -> SiteSettings:
-    """Return what was asked for; of a site that joined before, what it chose then."""
-    from fedvi.federation.settings import SiteSettings
-
-    if data is None and eps is None and ledger is None:
-        return dataclasses.replace(SiteSettings.load(folder), accept=accept)
-    if data is None or eps is None or ledger is None:
-        given = {"--data": data, "--eps": eps, "--ledger": ledger}
-        missing = ", ".join(name for name, value in given.items() if value is None)
-        raise InputError(f"Expected --data, --eps and --ledger, or none of them to go on; missing: {missing}.")
-    return SiteSettings(folder, data.resolve(), ledger.resolve(), eps, delta, public_rows, encoding, accept)
 
 
 def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
@@ -279,11 +260,13 @@ def _work(settings: SiteSettings, deadline: float | None = None) -> None:
     typer.echo(f"{done}. What was spent, and on what: fedvi ledger statement {settings.ledger}")
 
 
-def _folder(kit: Path) -> Path:
+def _joined(kit: Path) -> SiteSettings:
+    from fedvi.federation.settings import SiteSettings
+
     folder = kit.with_suffix("") if kit.suffix == ".zip" else kit
     if not folder.is_dir():
         raise InputError(f"Expected the kit of a site that has joined, got {kit}. Use fedvi site join first.")
-    return folder.resolve()
+    return SiteSettings.load(folder.resolve())
 
 
 def _load(settings: SiteSettings) -> SiteState:

@@ -25,6 +25,7 @@ from fedvi.privacy.ledger.overlap import Sketch
 from fedvi.tables.encode import Encoded, encode, sketch_of
 
 FOLDER, FILE, STATE, POLICY = "fedvi", "site.toml", "site.db", "policy.toml"
+PID = "join.pid"
 
 PATIENCE = 20.0
 
@@ -80,6 +81,11 @@ class SiteSettings:
     def state(self) -> Path:
         """The site's own file."""
         return self.folder / FOLDER / STATE
+
+    @property
+    def pid(self) -> Path:
+        """The file that names the process of the site."""
+        return self.folder / FOLDER / PID
 
     @property
     def description(self) -> Description:

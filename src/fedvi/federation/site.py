@@ -21,12 +21,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedvi.compiling import jax, jnp
 from fedvi.errors import BudgetClosed, ImproperError, InputError, MalformedRelease, NotReached, SiteRefused
+from fedvi.families.base import GaussianFamily
 from fedvi.federation import wire
 from fedvi.federation.description import Description
 from fedvi.federation.site_file import SiteFile, SiteState
@@ -56,7 +56,7 @@ class Site(Closing):
     def __init__(self, description: Description, file: SiteFile, private: PrivateClient, width: BoundedSum):
         self._description, self._file, self._private, self._width = description, file, private, width
         self._refusals = 0
-        self._q: Any = None
+        self._q: GaussianFamily | None = None
         self._saying = ""
         self._declared: tuple[float, wire.Declared] | None = None
 
@@ -127,15 +127,15 @@ class Site(Closing):
             return None if site.said == LEFT else self._poll(site, LEFT)
         if site.said == FINISHED:
             return None
-        if self._q is None:
-            return self._poll(site, PAUSED if site.wanted == PAUSED else WORKING)
         if site.wanted == PAUSED:
             return self._poll(site, PAUSED)
+        if self._q is None:
+            return self._poll(site, WORKING)
         if site.stop:
-            return self._final(site)
+            return self._final(site, self._q)
         if self.remaining == 0:
             return self._poll(site, SPENT)
-        return self._update(site)
+        return self._update(site, self._q)
 
     def receive(self, data: bytes, seconds: float = 0.0) -> None:
         """Take the answer to the last request, which came after so many seconds.
@@ -193,7 +193,7 @@ class Site(Closing):
         self._private.close()
         self._file.close()
 
-    def _update(self, site: SiteState) -> bytes:
+    def _update(self, site: SiteState, q: GaussianFamily) -> bytes:
         """Pay for an update, make it and commit its bytes; or ask, if the ledger admits none."""
         before, number, entry = self._private.state, site.releases + 1, self._next_entry
         if int(before.sequence) + 1 != number:
@@ -202,7 +202,7 @@ class Site(Closing):
                 "Restore its newest copy."
             )
         try:
-            release = self._private.update(self._q)
+            release = self._private.update(q)
         except BudgetClosed:
             return self._poll(site, SPENT)
         try:
@@ -216,9 +216,9 @@ class Site(Closing):
         self._saying = WORKING
         return data
 
-    def _final(self, site: SiteState) -> bytes | None:
+    def _final(self, site: SiteState, q: GaussianFamily) -> bytes | None:
         """Release the number for the posterior's width, once; then there is nothing more to say."""
-        numbers = width_rows(self._description.spec.model, np.asarray(self._q.mean))
+        numbers = width_rows(self._description.spec.model, np.asarray(q.mean))
         entry = self._next_entry
         try:
             total = self._private.release_sum(self._width, numbers, _purpose(self._description), average=True)
@@ -269,7 +269,7 @@ class Site(Closing):
             raise NotReached(f"The coordinator cannot answer now: {answer.reason}")
         raise SiteRefused(f"The coordinator refuses: {answer.reason}")
 
-    def _checked(self, arrays: wire.Arrays) -> Any:
+    def _checked(self, arrays: wire.Arrays) -> GaussianFamily:
         try:
             q = jax.tree.map(jnp.asarray, wire.tree_of(self._description.spec.prior, arrays))
             self._private.check(q)

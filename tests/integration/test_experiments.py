@@ -251,6 +251,7 @@ def test_the_directory_holds_everything(rows: Path, together: tuple[Path, Result
     last = (history["partition"] == "even") & (history["method"] == "private@1.00") & (history["seed"] == 2)
     assert history["accuracy"][last][-1] == accuracies[1]
     assert history["communications"][last].tolist() == [0, 10, 20, 30, 40]
+    assert history["communications"].dtype.kind == "i"
     assert set(spending["method"]) == {"private@0.50", "private@1.00"}
     own = (spending["client"] == "client 1") & (spending["seed"] == 1) & (spending["method"] == "private@0.50")
     own &= spending["partition"] == "even"

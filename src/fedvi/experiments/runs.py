@@ -85,7 +85,7 @@ class RunRecord(RunResult):
     settings: str
     version: str
     error: str = ""
-    records: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    records: list[dict[str, int | float]] = dataclasses.field(default_factory=list)
     spending: list[Spending] = dataclasses.field(default_factory=list)
     statement: str = ""
 

@@ -63,7 +63,7 @@ def summary(results: dict[str, Any], reference: dict[str, Any]) -> str:
     for partition in ("A", "B", "C"):
         cells = [_pair(results[partition][method]) for method in methods]
         lines.append([PARTITIONS[partition], _pair(reference[partition]["dp-pvi@0.50"]), *cells[1:], cells[0]])
-    return _markdown(lines)
+    return markdown(lines, left=99)
 
 
 def comparison(results: dict[str, Any], reference: dict[str, Any]) -> str:
@@ -77,7 +77,7 @@ def comparison(results: dict[str, Any], reference: dict[str, Any]) -> str:
                 line += [f"{mean:.{digits}f} ± {std:.{digits}f}", f"{entry[key][0]:.{digits}f}"]
                 line.append(f"{mean - entry[key][0]:+.{digits}f}")
             lines.append(line)
-    return _markdown(lines)
+    return markdown(lines, left=99)
 
 
 def tradeoff(results: dict[str, Any]) -> str:
@@ -86,7 +86,7 @@ def tradeoff(results: dict[str, Any]) -> str:
     for epsilon in TRADEOFF:
         pairs = [_pair(methods[f"{m}@{epsilon}"]) for methods in results.values() for m in ("dp-pvi-strict", "fedvi")]
         lines.append([f"{float(epsilon):g}", *pairs])
-    return _markdown(lines)
+    return markdown(lines, left=99)
 
 
 def spending(results: dict[str, Any]) -> str:
@@ -99,7 +99,7 @@ def spending(results: dict[str, Any]) -> str:
             cells.append(f"{published['largest_epsilon']:.3f}, {published['largest_epsilon_proven']:.2f}")
             cells += [f"{methods[f'{m}@{epsilon}']['largest_epsilon']:.4f}" for m in ("dp-pvi-strict", "fedvi")]
         lines.append(cells)
-    return _markdown(lines)
+    return markdown(lines, left=99)
 
 
 def tables(results: dict[str, Any]) -> Tables:
@@ -115,10 +115,6 @@ def tables(results: dict[str, Any]) -> Tables:
 
 def _pair(entry: dict[str, Any]) -> str:
     return f"{entry['acc'][0]:.2f} / {entry['ll'][0]:.4f}"
-
-
-def _markdown(lines: list[list[str]]) -> str:
-    return markdown(lines, left=len(lines[0]))
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | No
     workers: processes; 1 to work in this process, None for one per core. finished: called after each run.
     Raises KeyboardInterrupt after Ctrl-C, when everything is written.
     """
-    workers = workers or cores()
+    workers = workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     jobs = arrange_jobs(specs, workers)
     if workers == 1 or len(jobs) <= 1:
         for job in jobs:
@@ -106,11 +106,6 @@ def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | No
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def cores() -> int:
-    """Return how many processes may work at once on this machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def arrange_jobs(specs: Sequence[RunSpec], workers: int) -> list[Job]:

@@ -33,16 +33,14 @@ MOST_POINTS = 100_000
 def page(report: Report, figures: Sequence[Path] = ()) -> str:
     """Return the page as text. figures: static figures to link to, inside the run directory."""
     cards = [f"<div><dt>{escape(meaning)}</dt><dd>{escape(number)}</dd></div>" for number, meaning in headlines(report)]
-    scripts = {
-        "chart_js": asset("web/chart.js"),
-        "shapes_js": asset("web/shapes.js"),
-        "page_js": asset("reports/page/page.js"),
-    }
+    scripts = [asset(name) for name in ("web/chart.js", "web/shapes.js", "reports/page/page.js")]
     parts = {
         "title": escape(report.title),
         "summary": escape(paragraph(report)),
         "cards": "\n".join(cards),
-        "table_note": escape(_table_note(report)),
+        "tolerances": "{acc:g} points of accuracy or {ll:g} of log-likelihood".format(**TOLERANCES),
+        "if_published": "" if report.has_published else "hidden",
+        "if_private": "" if any(row.budget is not None for row in report.table) else "hidden",
         "table": _table(report),
         "compact": _other_budgets(report),
         **_making(report.outcome),
@@ -50,8 +48,8 @@ def page(report: Report, figures: Sequence[Path] = ()) -> str:
         "figures": _links(report.outcome.path, figures),
         "css": asset("web/base.css") + asset("reports/page/page.css"),
         "data": embedded(page_data(report)),
-        **scripts,
-        "script_hashes": " ".join(source(text) for text in scripts.values()),
+        "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
+        "script_hashes": " ".join(map(source, scripts)),
     }
     return filled(asset("reports/page/page.html"), parts)
 
@@ -96,23 +94,6 @@ def _difference(one: Comparison, text: str) -> str:
     side = "left" if one.difference >= 0 else "right"
     bar = f'<span class="bar"><i style="{side}:50%;width:{width:.0f}%"></i></span>'
     return f'<td class="{kind}"><span class="difference">{text}</span>{bar}</td>'
-
-
-def _table_note(report: Report) -> str:
-    """Return the sentence under the heading of the table."""
-    text = "Mean ± standard deviation over seeds."
-    if report.has_published:
-        text += (
-            f" Difference: ours minus the paper's. Green: within {TOLERANCES['acc']:g} points of accuracy or "
-            f"{TOLERANCES['ll']:g} of log-likelihood, or within two standard deviations of the seeds. "
-            "Blue: better. Red: worse."
-        )
-    if any(row.budget is not None for row in report.rows if row.partition not in report.cells):
-        text += (
-            " Largest ε of any client: by the run's own rule / as proven for its sampling "
-            "(batches of fixed size: one row exchanged for another; others: one row more or less)."
-        )
-    return text
 
 
 def _other_budgets(report: Report) -> str:

@@ -18,7 +18,7 @@ from fedvi.families import NoisyGaussian
 from fedvi.fitting import Fitted
 from fedvi.fitting import fit as fitting
 from fedvi.fitting.fit import fit, read_sites
-from fedvi.fitting.posterior_file import read_header
+from fedvi.fitting.fitted import read_header
 from fedvi.models import LinearRegression
 from fedvi.privacy import epsilon as accounted
 from fedvi.privacy.events import from_json

@@ -244,8 +244,7 @@ def inspect(
 
     Example: fedvi inspect model.fedvi --figure coefficients.svg
     """
-    from fedvi.fitting.fitted import Fitted
-    from fedvi.fitting.posterior_file import read_header
+    from fedvi.fitting.fitted import Fitted, read_header
 
     fitted = Fitted.load(model, kinds or ())
     coefficients = sorted(fitted.coefficients(level), key=lambda each: -abs(each.mean) / each.std)

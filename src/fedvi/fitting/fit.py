@@ -25,6 +25,8 @@ from fedvi.inference.rows import CheckedTable
 from fedvi.inference.spec import STANDARDISE, UPDATES, WIDTH, default_spec
 from fedvi.models.base import Model, width_rows
 from fedvi.privacy.budget import AUTO, Budget
+from fedvi.privacy.events import to_json
+from fedvi.privacy.ledger.statement import Spent
 from fedvi.privacy.sampling import STATISTIC, Seeded, default_public_rows
 from fedvi.privacy.sums import BoundedSum, part_of
 from fedvi.pytree import stack
@@ -119,7 +121,7 @@ def fit(
     ratio = used.width_ratio(float(total[0]) / rows, _noise(last) / rows)
     factors = stack([used.corrected_factor(result.clients[name].factor, ratio, mean) for name in declared])
     records = (
-        SiteRecord.of(name, said, int(result.clients[name].sequence), schema.digest, result.privacy.get(name))
+        _record(name, said, int(result.clients[name].sequence), schema, result.privacy.get(name))
         for name, said in declared.items()
     )
     return Fitted(
@@ -191,6 +193,13 @@ def _budgets(epsilon: float | Mapping[str, float], delta: float | str, sites: di
         name: Budget(epsilon[name] if isinstance(epsilon, Mapping) else epsilon, delta).fixed(rows)
         for name, rows in sites.items()
     }
+
+
+def _record(name: str, rows: int, updates: int, schema: Schema, spent: Spent | None) -> SiteRecord:
+    if spent is None:
+        return SiteRecord(name, rows, updates, schema.digest, None, None, None, ())
+    events = tuple({**to_json(event), "count": count} for event, count in spent.events)
+    return SiteRecord(name, rows, updates, schema.digest, spent.epsilon, spent.epsilon_max, spent.delta, events)
 
 
 def _noise(parts: Mapping[str, BoundedSum]) -> float:

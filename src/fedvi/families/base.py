@@ -19,10 +19,10 @@ from typing import Any, Protocol, Self
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from fedvi.compiling import jax
+from fedvi.compiling import jax, jnp
 from fedvi.errors import ImproperError
-from fedvi.numerics import Array, Bounds, namespace
-from fedvi.pytree import leaves, tree_map
+from fedvi.numerics import Array, Bounds, namespace, row_bits
+from fedvi.pytree import leaves, pytree, static, tree_map
 
 
 class Factor(abc.ABC):
@@ -82,8 +82,8 @@ class Factor(abc.ABC):
             raise ValueError(f"Cannot {verb} factors over {self.dim} and {other.dim} parameters.")
 
 
-class Moments(Protocol):
-    """Mean and variance of `w'x_i` for every row."""
+class Projection(Protocol):
+    """Mean and variance of `w'x_i` for every row, and the gradient of functions of them."""
 
     @property
     def mean(self) -> Float[Array, " n"]:
@@ -93,46 +93,63 @@ class Moments(Protocol):
     def variance(self) -> Float[Array, " n"]:
         """Variances."""
 
-
-class Projection(Moments, Protocol):
-    """Mean and variance of `w'x_i` for every row, and the gradient of functions of them."""
-
     def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> Any:
         """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
 
 
-class ExactProjection(Moments, Protocol):
-    """The same for rows on their grid, in whole numbers (`fedvi.numerics`): what private sums are made of.
+@pytree
+class ProjectedVectors(abc.ABC):
+    """Gradients of functions of `w'x`, one per row on its grid: what private sums are made of. None is ever stored.
 
-    Mean and variance of a row have the same bits whatever other rows they are computed with. The gradient of a row is
-    that of the variance as it is computed here, which is rounded.
+    All is in double precision and whole numbers (`fedvi.numerics`). A row's mean and variance have the same bits with
+    whatever other rows they are computed. The gradient is that of the variance as it is computed, which is rounded.
+
+    by_mean, by_variance: slopes a_i and b_i of the functions by mean and variance.
+    norms: of the derivatives of each row's mean, and of each row's variance, which live on different coordinates.
+        Privacy rests on these numbers: they are never smaller than the truth by more than rounding.
+    rounding: relative error of slopes that may depend on other rows.
     """
 
-    @property
-    def norms(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Of the derivatives of each row's mean, and of each row's variance, which live on different coordinates.
+    by_mean: Float[Array, " n"]
+    by_variance: Float[Array, " n"]
+    norms: tuple[Float[Array, " n"], Float[Array, " n"]]
+    rows: Float[Array, "n d"]
+    rounding: float = static()
 
-        Privacy rests on these numbers: they are never smaller than the truth by more than rounding.
-        """
+    def squared_norms(self) -> Float[Array, " n"]:
+        """Return `a_i^2 |grad m_i|^2 + b_i^2 |grad v_i|^2`."""
+        of_mean, of_variance = self.norms
+        return (self.by_mean * of_mean) ** 2 + (self.by_variance * of_variance) ** 2
 
+    def least_dot(self, direction: Any) -> Float[Array, " n"]:
+        """Return the inner products with a direction (`snapped`), less what rounding can hide."""
+        of_mean, of_variance, error = self.push_forward(direction)
+        return self.by_mean * of_mean + self.by_variance * of_variance - jnp.abs(self.by_variance) * error
+
+    def longest_cut(self, bounds: Bounds) -> Float[Array, ""]:
+        """Return the most that one unit of every cut number amounts to."""
+        units, _ = jax.flatten_util.ravel_pytree(self.units(bounds))
+        return jnp.sqrt(jnp.sum(units**2)) * 2.0 ** (row_bits(self.rows.shape[1]) + 1)
+
+    @abc.abstractmethod
     def push_forward(self, direction: Any) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
-        """Return the derivatives of each row's mean and variance along a direction, and how far off the second is.
+        """Return the derivatives of each row's mean and variance along a direction, and how far off the second is."""
 
-        direction: with entries of at most `weight_bits` (`snapped`).
-        """
+    @abc.abstractmethod
+    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Any:
+        """Return the weighted sum in whole `units`; every row's part is cut towards zero."""
 
-    def whole_pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"], bounds: Bounds) -> Any:
-        """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i` in whole numbers.
-
-        Every row's part is cut towards zero. `units` says what one means.
-        """
-
+    @abc.abstractmethod
     def units(self, bounds: Bounds) -> Any:
-        """Return the unit of each entry of `whole_pull_back`; rows have no influence on it."""
+        """Return the unit of each entry of `whole_sum`; rows have no influence on it."""
 
 
-ExactlyProjected = Callable[[Float[Array, "n d"], Float[Array, " n"]], ExactProjection]
-"""From rows on their grid and their lengths to their projection."""
+Slopes = tuple[Float[Array, " n"], Float[Array, " n"]]
+SlopesOf = Callable[[Float[Array, " n"], Float[Array, " n"]], Slopes]
+"""From mean and variance of `w'x_i` to the slopes of a function of them."""
+
+GradientsOf = Callable[[Float[Array, "n d"], Float[Array, " n"], SlopesOf], ProjectedVectors]
+"""From rows on their grid and their lengths to the gradients of functions with such slopes."""
 
 
 class Coordinates(Protocol):
@@ -148,11 +165,10 @@ class Coordinates(Protocol):
     def projection(self, x: Float[Array, "n d"]) -> Projection:
         """Return the distribution of `w'x` for every row of x, with its derivatives in these coordinates."""
 
-    def exact(self, feature_bound: Float[Array, ""], steepest: Any) -> ExactlyProjected:
-        """Return the projection of rows on their grid, in double precision and whole numbers, as a function of them.
+    def exact(self, feature_bound: Float[Array, ""], steepest: Any, rounding: float) -> GradientsOf:
+        """Return from rows on their grid to their gradients; what does not depend on rows is computed here, once.
 
-        What does not depend on rows is computed once, not with every block of them.
-        steepest: the largest derivative by a variance that `whole_pull_back` will be asked for, or None.
+        steepest: the largest slope by a variance, or None. rounding: of slopes (`ProjectedVectors`).
         """
 
     def rows_at_once(self, columns: int) -> int:

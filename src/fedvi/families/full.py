@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import ExactlyProjected, GaussianFamily
+from fedvi.families.base import GaussianFamily, GradientsOf, ProjectedVectors, SlopesOf
 from fedvi.numerics import (
     Array,
     Bounds,
@@ -70,32 +70,32 @@ class CholeskyCoordinates:
         """Return the distribution of `w'x` for every row of x, with its derivatives."""
         return CholeskyProjection(*self.moments(x), self, x)
 
-    def exact(self, feature_bound: Float[Array, ""], steepest: Any) -> ExactlyProjected:
-        """Return the projection of rows on their grid, in whole numbers; L'x has entries with as many bits as x."""
+    def exact(self, feature_bound: Float[Array, ""], steepest: Any, rounding: float) -> GradientsOf:
+        """Return from rows on their grid to their gradients; L'x has entries with as many bits as x."""
         columns = self.mean.shape[-1]
         root, weights = (snapped(part, weight_bits(columns)) for part in (self.cholesky, self.mean))
         longest = power_above(feature_bound * jnp.max(jnp.sum(jnp.abs(root), axis=0)))
         scales, step = jnp.diagonal(root), longest * 2.0 ** -row_bits(columns)
         most = feature_bound**2 * (columns + jnp.max(scales) ** 2) * longest**2
 
-        def project(x: Float[Array, "n d"], lengths: Float[Array, " n"]) -> ExactCholesky:
+        def vectors(x: Float[Array, "n d"], lengths: Float[Array, " n"], slopes: SlopesOf) -> CholeskyVectors:
             forms = jnp.rint((x @ root) * (1 / step)) * step
             squares = x * x
             below = jnp.cumsum(squares[:, :0:-1], axis=1)[:, ::-1]  # sum over j > k, without subtracting
             factors = jnp.pad(below, ((0, 0), (0, 1))) + squares * (scales**2)[None]
             total, error = whole_row_sums(forms**2 * factors, most)
-            return ExactCholesky(
-                mean=x @ weights,
-                variance=row_sums(forms**2),
+            return CholeskyVectors(
+                *slopes(x @ weights, row_sums(forms**2)),
                 norms=(lengths, 2 * jnp.sqrt(total + error)),
                 rows=x,
+                rounding=rounding,
                 forms=forms,
                 longest_form=longest,
                 scales=scales,
                 feature_bound=feature_bound,
             )
 
-        return project
+        return vectors
 
     def moments(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return mean and variance of `w'x` for every row of x."""
@@ -143,16 +143,12 @@ class CholeskyProjection:
 
 
 @pytree
-class ExactCholesky:
-    """The same in whole numbers. forms: u = L'x, rounded; the variance is |u|^2. scales: the diagonal of L.
+class CholeskyVectors(ProjectedVectors):
+    """Gradients in the coordinates. forms: u = L'x, rounded; the variance is |u|^2. scales: the diagonal of L.
 
     The derivative of the variance is 2 x_j u_k below the diagonal of the root and 2 x_k u_k L_kk on it.
     """
 
-    mean: Float[Array, " n"]
-    variance: Float[Array, " n"]
-    norms: tuple[Float[Array, " n"], Float[Array, " n"]]
-    rows: Float[Array, "n d"]
     forms: Float[Array, "n d"]
     longest_form: Float[Array, ""]
     scales: Float[Array, " d"]
@@ -168,10 +164,9 @@ class ExactCholesky:
         along, error = whole_row_sums(self.forms * moved, self.longest_form * most)
         return self.rows @ direction.mean, 2 * along, 2 * error
 
-    def whole_pull_back(
-        self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"], bounds: Bounds
-    ) -> CholeskyCoordinates:
-        """Return the gradient in whole `units`: one number per entry of L'x is cut, and multiplies the row."""
+    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> CholeskyCoordinates:
+        """Return the sum in whole `units`: one number per entry of L'x is cut, and multiplies the row."""
+        by_mean, by_variance = (jnp.where(weights > 0, weights * each, 0) for each in (self.by_mean, self.by_variance))
         row_step = bounds.row_step(self.rows.shape[1])
         forms = 2 * by_variance[:, None] * self.forms
         below = (self.rows.T @ cut(forms, bounds.step / row_step)) * (1 / row_step)

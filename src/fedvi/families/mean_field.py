@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import ExactlyProjected, GaussianFamily
+from fedvi.families.base import GaussianFamily, GradientsOf, ProjectedVectors, SlopesOf
 from fedvi.numerics import (
     Array,
     Bounds,
@@ -56,17 +56,13 @@ class MeanFieldProjection:
 
 
 @pytree
-class ExactMeanField:
-    """The same in whole numbers. squares: those of the rows, rounded to whole numbers of `square_step`.
+class MeanFieldVectors(ProjectedVectors):
+    """Gradients in (mean, log variance). squares: those of the rows, rounded to whole numbers of `square_step`.
 
     The squares of a row stand for x^2 in its variance and in its gradient alike. The norm of the variance's derivative
     is computed from entries rounded to whole numbers, and made longer by what that can hide.
     """
 
-    mean: Float[Array, " n"]
-    variance: Float[Array, " n"]
-    norms: tuple[Float[Array, " n"], Float[Array, " n"]]
-    rows: Float[Array, "n d"]
     squares: Float[Array, "n d"]
     square_step: Float[Array, ""]
     weight_variance: Float[Array, " d"]
@@ -82,14 +78,13 @@ class ExactMeanField:
         along, error = whole_row_sums(terms, self.feature_bound**2 * jnp.max(jnp.abs(weights)))
         return self.rows @ direction.mean, along, error
 
-    def whole_pull_back(
-        self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"], bounds: Bounds
-    ) -> MeanFieldCoordinates:
-        """Return the gradient in whole numbers of `units`: one number per row is cut, and multiplies the row.
+    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> MeanFieldCoordinates:
+        """Return the sum in whole numbers of `units`: one number per row is cut, and multiplies the row.
 
         Where the largest slope by a variance is not known, or cutting has to be fine, every entry of the second part is
         cut instead.
         """
+        by_mean, by_variance = (jnp.where(weights > 0, weights * each, 0) for each in (self.by_mean, self.by_variance))
         columns = self.rows.shape[1]
         row_step = bounds.row_step(columns)
         slopes = (cut(by_mean, bounds.step / row_step) @ self.rows) * (1 / row_step)
@@ -129,8 +124,8 @@ class MeanFieldCoordinates:
         squares, variance = x * x, xp.exp(xp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))
         return MeanFieldProjection(x @ self.mean, squares @ variance, x, squares, variance)
 
-    def exact(self, feature_bound: Float[Array, ""], steepest: Any) -> ExactlyProjected:
-        """Return the projection of rows on their grid, in whole numbers."""
+    def exact(self, feature_bound: Float[Array, ""], steepest: Any, rounding: float) -> GradientsOf:
+        """Return from rows on their grid to their gradients."""
         columns = self.mean.shape[-1]
         variance = jnp.exp(jnp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))
         square_step = feature_bound**2 * 2.0 ** -row_bits(columns)
@@ -139,14 +134,14 @@ class MeanFieldCoordinates:
         spreads = snapped(variance, weight_bits(columns)) * square_step
         entries = variance * (square_step / norm_step)
 
-        def project(x: Float[Array, "n d"], lengths: Float[Array, " n"]) -> ExactMeanField:
+        def vectors(x: Float[Array, "n d"], lengths: Float[Array, " n"], slopes: SlopesOf) -> MeanFieldVectors:
             squares = jnp.rint(x * x * (1 / square_step))
             of_variance = jnp.sqrt(row_sums(jnp.rint(squares * entries[None]) ** 2)) + 0.5 * math.sqrt(columns)
-            return ExactMeanField(
-                mean=x @ weights,
-                variance=squares @ spreads,
+            return MeanFieldVectors(
+                *slopes(x @ weights, squares @ spreads),
                 norms=(lengths, of_variance * norm_step),
                 rows=x,
+                rounding=rounding,
                 squares=squares,
                 square_step=square_step,
                 weight_variance=variance,
@@ -154,7 +149,7 @@ class MeanFieldCoordinates:
                 steepest=steepest,
             )
 
-        return project
+        return vectors
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""

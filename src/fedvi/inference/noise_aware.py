@@ -133,11 +133,11 @@ class QuadraticPart:
         """Return from rows to their slopes and weighted squares, which are clipped apart."""
         one_number("share", self.share)
         one_number("weight", self.weight)
-        slopes = self.model.exact_slopes(q, z, feature_bound)
+        gradients = self.model.row_vectors(q, z, feature_bound)
         share, weight, bound = widen((self.share, self.weight, feature_bound))
 
         def vectors(x: Array, y: Array, lengths: Array) -> Quadratic:
-            _, by_mean, _ = slopes(x, y, lengths)
+            by_mean = gradients(x, y, lengths).vectors.by_mean
             rows, step = widen(x), bound**2 * 2.0 ** -row_bits(x.shape[1])
             squares = SquaredRows(weight, jnp.rint(rows * rows * (1 / step)), step)
             return Quadratic(Part(ScaledRows(by_mean, rows, widen(lengths)), 1 - share), Part(squares, share))

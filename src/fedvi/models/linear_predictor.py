@@ -18,7 +18,6 @@ deterministic and the default, `MonteCarlo` averages over draws that all rows of
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -28,9 +27,9 @@ from jaxtyping import Float
 from fedvi.checks import whole
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import Coordinates, ExactProjection
-from fedvi.models.base import Model, Part, VectorsOf
-from fedvi.numerics import Array, Bounds, namespace, row_bits, widen
+from fedvi.families.base import Coordinates
+from fedvi.models.base import Model, Part
+from fedvi.numerics import Array, namespace, widen
 from fedvi.pytree import pytree, static
 
 PerRow = Float[Array, " n"]
@@ -54,11 +53,10 @@ class GaussHermite:
         """Quadrature needs no draws."""
         return (0,)
 
-    def points(self, z: Float[Array, " 0"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-        """Return nodes and weights."""
-        nodes, weights = gauss_hermite(self.nodes)
-        xp = namespace(z)
-        return xp.asarray(nodes, z.dtype), xp.asarray(weights, z.dtype)
+    def points(self, z: Float[Array, " s"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """Return nodes and weights, as arrays like z."""
+        (nodes, weights), xp = np.polynomial.hermite_e.hermegauss(self.nodes), namespace(z)
+        return xp.asarray(nodes, z.dtype), xp.asarray(weights / weights.sum(), z.dtype)
 
 
 @pytree
@@ -77,48 +75,6 @@ class MonteCarlo:
     def points(self, z: Float[Array, " s"]) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
         """Return the draws and equal weights."""
         return z, namespace(z).full_like(z, 1 / self.samples)
-
-
-@functools.cache
-def gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points and weights of Gauss-Hermite quadrature."""
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
-    return points, weights / weights.sum()
-
-
-@pytree
-class ProjectedVectors:
-    """Gradients of functions of `w'x`: slopes pulled back through the projection. No gradient is ever stored."""
-
-    projection: ExactProjection
-    by_mean: Float[Array, " n"]
-    by_variance: Float[Array, " n"]
-    columns: int = static()
-    rounding: float = static(default=0.0)
-
-    def squared_norms(self) -> Float[Array, " n"]:
-        """Return `a_i^2 |grad m_i|^2 + b_i^2 |grad v_i|^2`."""
-        of_mean, of_variance = self.projection.norms
-        return (self.by_mean * of_mean) ** 2 + (self.by_variance * of_variance) ** 2
-
-    def least_dot(self, direction: Any) -> Float[Array, " n"]:
-        """Return the inner products, less what rounding can hide."""
-        of_mean, of_variance, error = self.projection.push_forward(direction)
-        return self.by_mean * of_mean + self.by_variance * of_variance - jnp.abs(self.by_variance) * error
-
-    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Any:
-        """Return the sum, by two products of a vector and a matrix."""
-        by_mean, by_variance = (jnp.where(weights > 0, weights * each, 0) for each in (self.by_mean, self.by_variance))
-        return self.projection.whole_pull_back(by_mean, by_variance, bounds)
-
-    def units(self, bounds: Bounds) -> Any:
-        """Return what one means in each entry."""
-        return self.projection.units(bounds)
-
-    def longest_cut(self, bounds: Bounds) -> Float[Array, ""]:
-        """Return the most that one unit of every cut number amounts to."""
-        units, _ = jax.flatten_util.ravel_pytree(self.units(bounds))
-        return jnp.sqrt(jnp.sum(units**2)) * 2.0 ** (row_bits(self.columns) + 1)
 
 
 class LinearPredictorModel(Model):
@@ -193,19 +149,8 @@ class LinearPredictorModel(Model):
         """Return how many rows are best projected together."""
         return q.rows_at_once(x.shape[1])
 
-    def row_vectors(self, q: Coordinates, z: Normals, feature_bound: Float[Array, ""]) -> VectorsOf:
-        """Return from rows on their grid to their gradients, in closed form and double precision."""
-        slopes = self.exact_slopes(q, z, feature_bound)
-
-        def vectors(x: Array, y: Array, lengths: Array) -> Part:
-            return Part(ProjectedVectors(*slopes(x, y, lengths), x.shape[1], self.slope_rounding))
-
-        return vectors
-
-    def exact_slopes(
-        self, q: Coordinates, z: Array, feature_bound: Array
-    ) -> Callable[[Array, Array, Array], tuple[ExactProjection, Array, Array]]:
-        """Return from rows on their grid to their projection and slopes; within `double_precision`.
+    def row_vectors(self, q: Coordinates, z: Normals, feature_bound: Float[Array, ""]) -> Callable[..., Part]:
+        """Return from rows on their grid to their gradients (`ProjectedVectors`); within `double_precision`.
 
         Where the predictor's variance is beyond all sense, the slope by variance would be nothing but rounding: it is
         zero.
@@ -213,15 +158,16 @@ class LinearPredictorModel(Model):
         coordinates, draws, bound = widen((q, z, feature_bound))
         known = self.steepest_variance_slope
         steepest = None if known is None else jnp.asarray(known, jnp.float64)
-        project = coordinates.exact(bound, steepest)
+        gradients = coordinates.exact(bound, steepest, self.slope_rounding)
 
-        def slopes(x: Array, y: Array, lengths: Array) -> tuple[ExactProjection, Array, Array]:
-            projection: ExactProjection = project(widen(x), widen(lengths))
-            sensible = projection.variance <= WIDEST
-            variance = jnp.where(sensible, projection.variance, WIDEST)
-            by_mean, by_variance = self.slopes(projection.mean, variance, widen(y), draws)
-            if steepest is not None:
-                by_variance = jnp.clip(by_variance, -steepest, steepest)
-            return projection, by_mean, jnp.where(sensible, by_variance, 0)
+        def vectors(x: Array, y: Array, lengths: Array) -> Part:
+            def slopes(mean: PerRow, variance: PerRow) -> tuple[PerRow, PerRow]:
+                sensible = variance <= WIDEST
+                by_mean, by_variance = self.slopes(mean, jnp.where(sensible, variance, WIDEST), widen(y), draws)
+                if steepest is not None:
+                    by_variance = jnp.clip(by_variance, -steepest, steepest)
+                return by_mean, jnp.where(sensible, by_variance, 0)
 
-        return slopes
+            return Part(gradients(widen(x), widen(lengths), slopes))
+
+        return vectors

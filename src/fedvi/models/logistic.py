@@ -23,7 +23,7 @@ from fedvi.compiling import jax, jnp
 from fedvi.families.base import GaussianFamily
 from fedvi.families.noisy import NoisyGaussian
 from fedvi.models.base import Defaults
-from fedvi.models.linear_predictor import GaussHermite, LinearPredictorModel, MonteCarlo, Normals, PerRow, gauss_hermite
+from fedvi.models.linear_predictor import GaussHermite, LinearPredictorModel, MonteCarlo, Normals, PerRow
 from fedvi.models.predictive import Bernoulli, reach_of, sigmoid
 from fedvi.numerics import Array, namespace, special
 from fedvi.pytree import pytree, static
@@ -143,7 +143,7 @@ def log_expected_sigmoid(mean: PerRow, variance: PerRow) -> PerRow:
     tail = mean + variance < 0
     centre = xp.where(tail, -mean - variance, mean)
 
-    nodes, weights = (xp.asarray(part, mean.dtype) for part in gauss_hermite(32))
+    nodes, weights = GaussHermite(32).points(mean)
     eta = centre[:, None] + xp.sqrt(xp.minimum(variance, 1.0))[:, None] * nodes[None]
     narrow = functions.logsumexp(-xp.logaddexp(-eta, 0) + xp.log(weights)[None], axis=1)
 

@@ -167,8 +167,7 @@ def _prepare(
     if evaluate_every is not None:
         whole("evaluate_every", evaluate_every, 1)
     scored = _score(laid_out[0], model, test) if runs else None
-    each = zip(laid_out, algorithms, runs, strict=True)
-    courses = [_course(rows, model, algorithm, own) for rows, algorithm, own in each]
+    courses = list(map(_course, laid_out, itertools.repeat(model), algorithms, runs))
     return Watched(courses, math.inf if evaluate_every is None else evaluate_every, scored, measure)
 
 

@@ -11,17 +11,22 @@ a `fedvi.files.Lock` too.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from fedvi.errors import FedviError, FileFailed, InputError, LedgerDamaged, LedgerError, LedgerInUse
 from fedvi.files import Closing, put_in_place, unfinished_name
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Row = tuple[Any, ...]
+Record = TypeVar("Record", bound="DataclassInstance")
 
 
 class Database(Closing):
@@ -156,9 +161,19 @@ class Database(Closing):
             return row
         raise self.damaged(f"{self.path} is damaged: it lacks a row. Restore its newest copy.")
 
+    def records(self, kind: type[Record], table: str, rest: str = "", values: Sequence[Any] = ()) -> list[Record]:
+        """Return rows of a table as dataclasses whose fields are its columns. rest: of the statement."""
+        columns = ", ".join(field.name for field in dataclasses.fields(kind))
+        return [kind(*row) for row in self.execute(f"SELECT {columns} FROM {table} {rest}", values)]
+
     def insert(self, table: str, values: Sequence[Any]) -> None:
         """Add a row to a table."""
         self.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+
+    def update(self, table: str, columns: Mapping[str, Any], rest: str = "", *values: Any) -> None:
+        """Write these columns of a table."""
+        changes = ", ".join(f"{name} = ?" for name in columns)
+        self.execute(f"UPDATE {table} SET {changes} {rest}", (*columns.values(), *values))
 
     def close(self) -> None:
         """Close the file."""
@@ -204,21 +219,19 @@ class Locked(Database):
         address = path.resolve().as_uri()
         looking = cls.__new__(cls)
         looking.path, looking._lock = path, threading.RLock()
-        with cls.explained(path):
-            looking._connection = cls._connect(f"{address}?mode=rw")
-        try:
-            looking.check()
-        except LedgerError as error:
-            looking.close()
-            if isinstance(error, LedgerDamaged):
-                raise
-            with cls.explained(path):  # locked, or not ours to write: read past that, the chain tells if it is torn
-                looking._connection = cls._connect(f"{address}?immutable=1")
+        for how in (
+            "mode=rw",
+            "immutable=1",
+        ):  # if locked, or not ours to write: past that, the chain tells if it is torn
+            with cls.explained(path):
+                looking._connection = cls._connect(f"{address}?{how}")
             try:
                 looking.check()
-            except BaseException:
+                break
+            except BaseException as error:
                 looking.close()
-                raise
+                if how == "immutable=1" or isinstance(error, LedgerDamaged) or not isinstance(error, LedgerError):
+                    raise
         return looking
 
     def check(self) -> None:

@@ -90,10 +90,8 @@ class Coordinator(CoordinatorFile):
         return Answer(self.description.digest, POSTERIOR, now.version, known.sequence, now.stop, arrays=arrays)
 
     def _save(self, site: SiteRecord) -> None:
-        values = {field.name: getattr(site, field.name) for field in dataclasses.fields(site)}
-        values["declared"] = msgspec.json.encode(site.declared).decode()
-        changes = ", ".join(f"{column} = ?" for column in values)
-        self._database.execute(f"UPDATE sites SET {changes} WHERE name = ?", (*values.values(), site.name))
+        columns = vars(site) | {"declared": msgspec.json.encode(site.declared).decode()}
+        self._database.update("sites", columns, "WHERE name = ?", site.name)
 
     def _updated(self, site: SiteRecord, request: Request, digest: str, time_now: float) -> SiteRecord:
         """Apply a factor: `q <- q * t_new / t_stored`. Return what is known of the site then."""
@@ -135,7 +133,7 @@ class Coordinator(CoordinatorFile):
         update = Applied(now.version + 1, name, request.sequence, request.based_on, change, time_now, digest)
         self._database.insert("applied", dataclasses.astuple(update))
         stored = wire.pack(take(after.factors, 0))
-        self._database.execute("UPDATE sites SET factor = ? WHERE name = ?", (stored, name))
+        self._database.update("sites", {"factor": stored}, "WHERE name = ?", name)
         return replace(
             site,
             sequence=request.sequence,

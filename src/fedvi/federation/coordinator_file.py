@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -27,7 +28,7 @@ from fedvi.families.base import Factor, GaussianFamily
 from fedvi.federation.description import Description, check_name
 from fedvi.federation.wire import FINISHED, LEFT, Declared, pack, unpack
 from fedvi.pytree import leaves, stack
-from fedvi.sqlite import Database, OfDatabase, Row
+from fedvi.sqlite import Database, OfDatabase
 
 FILE = "coordinator.db"
 ABSENT = "absent"
@@ -109,25 +110,6 @@ class Product:
     lost: Factor
     version: int
     stop: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """A federation at one instant.
-
-    factors: of the sites, stacked in the same order.
-    posterior, version, stop: q, how many releases it has seen, and why the federation has ended.
-    """
-
-    sites: tuple[SiteRecord, ...]
-    factors: Factor
-    posterior: GaussianFamily
-    version: int
-    stop: str
-
-
-def _columns(kind: type[Any]) -> str:
-    return ", ".join(field.name for field in dataclasses.fields(kind))
 
 
 class CoordinatorFile(OfDatabase):
@@ -212,22 +194,23 @@ class CoordinatorFile(OfDatabase):
         stacked: Factor = stack([unpack(self._unit, factor) for (factor,) in stored])
         return stacked
 
-    def snapshot(self) -> Snapshot:
-        """Return all that belongs together, read in one transaction: sites may release while somebody reads."""
-        with self._database.transaction():
-            sites, factors, now = self.sites(), self.factors(), self._product()
-        return Snapshot(sites, factors, self._posterior(now), now.version, now.stop)
+    def at_once(self) -> AbstractContextManager[None]:
+        """Return what makes all that is read within it belong together: sites may release while somebody reads."""
+        return self._database.transaction()
 
     def sites(self) -> tuple[SiteRecord, ...]:
         """Return what is known of every site."""
-        return tuple(map(_record, self._database.execute(f"SELECT {_columns(SiteRecord)} FROM sites ORDER BY rowid")))
+        return self._sites("ORDER BY rowid")
 
     def site(self, name: str) -> SiteRecord:
         """Return what is known of one site, or raise `UnknownClient`."""
-        rows = self._database.execute(f"SELECT {_columns(SiteRecord)} FROM sites WHERE name = ?", (name,))
-        if not rows:
-            raise UnknownClient(f"Unknown site {name!r}; known are {', '.join(self.names)}.")
-        return _record(rows[0])
+        for site in self._sites("WHERE name = ?", name):
+            return site
+        raise UnknownClient(f"Unknown site {name!r}; known are {', '.join(self.names)}.")
+
+    def _sites(self, rest: str, *values: str) -> tuple[SiteRecord, ...]:
+        found = self._database.records(SiteRecord, "sites", rest, values)
+        return tuple(dataclasses.replace(each, declared=_declared(each.declared)) for each in found)
 
     def states(self) -> list[tuple[str, int]]:
         """Return of every site its state, and how many of its updates in a row changed q little."""
@@ -236,17 +219,12 @@ class CoordinatorFile(OfDatabase):
     def applied(self, most: int | None = None) -> list[Applied]:
         """Return the updates in their order; thinned to about so many, the last among them, if a number is given."""
         every = 1 if most is None else max(math.ceil(self.version / most), 1)
-        rows = self._database.execute(
-            f"SELECT {_columns(Applied)} FROM applied "
-            "WHERE version % ? = (SELECT max(version) FROM applied) % ? ORDER BY version",
-            (every, every),
-        )
-        return [Applied(*row) for row in rows]
+        thinned = "WHERE version % ? = (SELECT max(version) FROM applied) % ? ORDER BY version"
+        return self._database.records(Applied, "applied", thinned, (every, every))
 
     def refusals(self, last: int = 50) -> list[Refusal]:
         """Return the newest refusals, the newest first."""
-        rows = self._database.execute(f"SELECT {_columns(Refusal)} FROM refusals ORDER BY number DESC LIMIT ?", (last,))
-        return [Refusal(*row) for row in rows]
+        return self._database.records(Refusal, "refusals", "ORDER BY number DESC LIMIT ?", (last,))
 
     def verify(self) -> float:
         """Return how far the stored product is from that of the stored factors: the largest relative difference.
@@ -276,13 +254,11 @@ class CoordinatorFile(OfDatabase):
         return Product(unpack(self._unit, product), unpack(self._unit, lost), version, stop)
 
     def _factor(self, name: str) -> Factor:
-        """Return a site's factor."""
         return unpack(self._unit, self._database.only("SELECT factor FROM sites WHERE name = ?", (name,))[0])
 
 
-def _record(row: Row) -> SiteRecord:
-    record = SiteRecord(*row)
-    return dataclasses.replace(record, declared=row[-1] and msgspec.json.decode(row[-1], type=Declared))
+def _declared(stored: Any) -> Declared | None:
+    return stored and msgspec.json.decode(stored, type=Declared)
 
 
 def _add_site(database: Database, name: str, unit: bytes) -> None:

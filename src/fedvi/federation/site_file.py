@@ -10,6 +10,7 @@ import dataclasses
 from pathlib import Path
 
 from fedvi.checks import one_of
+from fedvi.errors import InputError
 from fedvi.federation.wire import LEFT, PAUSED, WORKING
 from fedvi.sqlite import Database, OfDatabase
 
@@ -53,11 +54,6 @@ class SiteState:
     latency: float | None = None
 
 
-COLUMNS = tuple(field.name for field in dataclasses.fields(SiteState))
-OWN = tuple(column for column in COLUMNS if column != "wanted")
-"""What the process at work writes."""
-
-
 class SiteFile(OfDatabase):
     """The file, open. The process at work and the commands of people may have it open at once."""
 
@@ -74,14 +70,15 @@ class SiteFile(OfDatabase):
 
     def load(self) -> SiteState:
         """Return where the site is."""
-        state = SiteState(*self._database.only(f"SELECT {', '.join(COLUMNS)} FROM site"))
-        return dataclasses.replace(state, width=bool(state.width))
+        for state in self._database.records(SiteState, "site"):
+            return dataclasses.replace(state, width=bool(state.width))
+        raise InputError(f"{self._database.path} holds no site. Restore its newest copy.")
 
     def commit(self, state: SiteState, paid_by: int | None = None) -> None:
         """Write where the site is, but for what people want. paid_by: the ledger's entry for a new release."""
-        values = [getattr(state, column) for column in OWN]
+        own = {name: value for name, value in vars(state).items() if name != "wanted"}
         with self._database.transaction():
-            self._database.execute(f"UPDATE site SET {', '.join(f'{column} = ?' for column in OWN)}", values)
+            self._database.update("site", own)
             if paid_by is not None:
                 self._database.execute("INSERT OR REPLACE INTO paid VALUES (?, ?)", (state.releases, paid_by))
 
@@ -89,7 +86,7 @@ class SiteFile(OfDatabase):
         """Write what people want: working, paused or left. A problem that stopped the site is forgotten."""
         one_of("wanted", wanted, (WORKING, PAUSED, LEFT))
         with self._database.transaction():
-            self._database.execute("UPDATE site SET wanted = ?, failed = ''", (wanted,))
+            self._database.update("site", {"wanted": wanted, "failed": ""})
 
     def payments(self) -> dict[int, int]:
         """Return by the number of a release which entry of the ledger was to pay for it."""

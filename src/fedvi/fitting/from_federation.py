@@ -19,14 +19,22 @@ from fedvi.pytree import stack, take
 
 def fitted_of(store: CoordinatorFile) -> Fitted:
     """Return the posterior of a federation as it is now, or raise `InputError` if nobody has released anything."""
-    description, spec, now = store.description, store.description.spec, store.snapshot()
-    places = [place for place, site in enumerate(now.sites) if site.updates]
+    description, spec = store.description, store.description.spec
+    with store.at_once():
+        everybody, factors, q, version, ended = (
+            store.sites(),
+            store.factors(),
+            store.posterior,
+            store.version,
+            store.stop,
+        )
+    places = [place for place, site in enumerate(everybody) if site.updates]
     if not places:
         raise InputError("Expected a federation with at least one update, got none yet. Wait for a site to join.")
-    sites, kept = [now.sites[place] for place in places], [take(now.factors, place) for place in places]
+    sites, kept = [everybody[place] for place in places], [take(factors, place) for place in places]
     ratio = _ratio(spec.model, sites, description.rows)
     if ratio is not None:
-        kept = [spec.model.corrected_factor(factor, ratio, now.posterior.mean) for factor in kept]
+        kept = [spec.model.corrected_factor(factor, ratio, q.mean) for factor in kept]
     said = [_record(site, description.schema.digest) for site in sites]
     stacked = stack(kept)
     return Fitted(
@@ -41,8 +49,8 @@ def fitted_of(store: CoordinatorFile) -> Fitted:
         settings={
             "federation": description.name,
             "id": description.identity,
-            "version": now.version,
-            "ended": now.stop,
+            "version": version,
+            "ended": ended,
             "spec": spec.plain,
         },
     )

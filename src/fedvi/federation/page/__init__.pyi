@@ -1,1 +1,0 @@
-from fedvi.federation.page.server import LivePage as LivePage

@@ -12,67 +12,22 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
+from conjugate import DIM, SCHEDULES, SIZES, check_defaults, check_exact, check_mean_field, conjugate_run
 from federations import Tables, exact_posterior, linear_tables, logistic_tables, pool, relative_error
 from fedvi import PVI, FullGaussian, Gaussian, LinearRegression, LogisticRegression, simulate
 from fedvi.inference import CentralisedVI, Committee, Exact, GlobalVI, GradientSteps
 from fedvi.privacy import FullBatch
 from fedvi.simulation import Asynchronous, EventDriven, Paced, Result, RoundRobin, Schedule, Synchronous
 
-DIM = 6
-SIZES = {
-    1: [80],
-    2: [20, 100],
-    10: [3, 50, 7, 120, 1, 33, 80, 12, 64, 5],
-    37: [1 + (7 * index) % 41 for index in range(37)],
-}
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_conjugate_posterior_is_exact(schedule: str, x64: bool) -> None:
+    check_exact(10, schedule, x64)
 
 
-def conjugate_run(
-    clients: int,
-    schedule: Schedule,
-    family: type,
-    max_updates: int | None,
-    damping: float = 1.0,
-    communications: int | None = None,
-) -> Result:
-    return simulate(
-        linear_tables(SIZES[clients], DIM, noise_variance=0.5),
-        LinearRegression(0.5),
-        seed=1,
-        prior=family.standard(DIM),  # type: ignore[attr-defined]
-        algorithm=PVI(Exact(), damping),
-        schedule=schedule,
-        max_updates=max_updates,
-        communications=communications,
-    )
-
-
-@pytest.mark.parametrize("clients", SIZES)
-@pytest.mark.parametrize(
-    ("schedule", "updates"),
-    [(RoundRobin(), 1), (Asynchronous(), 4), (Synchronous(), 1), (EventDriven(), 2)],
-    ids=["one sequential pass", "asynchronous", "synchronous", "event-driven"],
-)
-def test_conjugate_posterior_is_exact(clients: int, schedule: Schedule, updates: int, x64: bool) -> None:
-    mean, precision = exact_posterior(linear_tables(SIZES[clients], DIM, noise_variance=0.5), 0.5)
-    q = conjugate_run(clients, schedule, FullGaussian, updates).posterior
-    tolerance = 1e-10 if x64 else 1e-5
-    assert relative_error(q.mean, mean) < tolerance
-    assert relative_error(q.precision, precision) < tolerance
-
-
-@pytest.mark.parametrize("clients", SIZES)
-@pytest.mark.parametrize("schedule", [RoundRobin(), Asynchronous()], ids=["sequential", "asynchronous"])
-def test_mean_field_conjugate_run_converges_to_the_mean_field_optimum(
-    clients: int, schedule: Schedule, x64: bool
-) -> None:
-    """argmin KL(q || N(mean, precision^-1)) over mean-field q has the same mean and the diagonal of the precision."""
-    mean, precision = exact_posterior(linear_tables(SIZES[clients], DIM, noise_variance=0.5), 0.5)
-    # small clients come often and large ones rarely: the longest-waiting one must come some dozens of times
-    q = conjugate_run(clients, schedule, Gaussian, None, communications=15_000).posterior
-    tolerance = 1e-10 if x64 else 1e-5
-    assert relative_error(q.precision, np.diag(precision)) < tolerance
-    assert relative_error(q.mean, mean) < tolerance
+@pytest.mark.parametrize("schedule", ["one sequential pass", "asynchronous"])
+def test_mean_field_conjugate_run_converges_to_the_mean_field_optimum(schedule: str, x64: bool) -> None:
+    check_mean_field(10, schedule, x64, communications=4_000)
 
 
 @pytest.mark.parametrize("rounds", [1, 3, 30])
@@ -127,10 +82,10 @@ def reference_pvi(result: Result, tables: Tables, damping: float) -> tuple[np.nd
     return versions[-1]
 
 
-SCHEDULES: list[Schedule] = [RoundRobin(), Synchronous(), Asynchronous(), Paced(), EventDriven(jitter=0.3)]
+ALL_SCHEDULES: list[Schedule] = [RoundRobin(), Synchronous(), Asynchronous(), Paced(), EventDriven(jitter=0.3)]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("schedule", ALL_SCHEDULES, ids=lambda s: type(s).__name__)
 def test_every_update_starts_from_the_q_that_its_client_read(schedule: Schedule) -> None:
     tables = linear_tables([40, 8, 20], DIM)
     result = simulate(
@@ -233,24 +188,8 @@ def test_logistic_pvi_converges_to_the_centralised_vi_optimum() -> None:
     assert 1e-3 < kl_between(committee, *optimum) < 10
 
 
-@pytest.mark.parametrize("clients", [2, 10])
-def test_defaults_of_committee_and_centralised_vi_reach_the_optimum(clients: int) -> None:
-    tables = linear_tables([40] * clients, DIM)
-    prior, exact = Gaussian.standard(DIM), {}
-    with jax.numpy_dtype_promotion("standard"):  # inside optax
-        for algorithm in (CentralisedVI(), Committee(), Committee(prior="split")):
-            for solver in (algorithm.solver, Exact()):
-                q = simulate(
-                    tables,
-                    LinearRegression(),
-                    seed=0,
-                    prior=prior,
-                    algorithm=dataclasses.replace(algorithm, solver=solver),
-                    schedule=RoundRobin(),
-                    max_updates=1,
-                ).posterior
-                exact[solver] = q
-            assert float(q.kl(exact[algorithm.solver])) < 5e-3
+def test_defaults_of_committee_and_centralised_vi_reach_the_optimum() -> None:
+    check_defaults(2)
 
 
 def test_stochastic_pvi_comes_close_to_the_optimum() -> None:

@@ -6,7 +6,9 @@ number therefore looks only at numbers (and text, which is never right) and lets
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
@@ -93,3 +95,22 @@ def registered(name: str, value: object) -> None:
         raise InputError(
             f"Expected {name} to be a pytree, got {type(value).__name__}: decorate its class with @fedvi.pytree.pytree."
         )
+
+
+def unknown(path: str, value: object, allowed: Iterable[str]) -> InputError:
+    """Return the error for an unknown key, or for an unknown value of a key."""
+    names = list(allowed)
+    hint = near(path.rsplit(".", 1)[-1] if value is None else str(value), names)
+    what = f"Unknown key {path}" if value is None else f"Unknown value {value!r} of {path}"
+    return InputError(f"{what}; allowed: {', '.join(names) or 'none'}.{hint}")
+
+
+def near(name: str, allowed: Iterable[str]) -> str:
+    """Return ` Did you mean 'age'?`, or nothing if no name is near.
+
+    >>> near("Agee", ["age", "sex"])
+    " Did you mean 'age'?"
+    """
+    by_lower = {other.lower(): other for other in allowed}
+    found = difflib.get_close_matches(name.lower().strip(), by_lower, 1)
+    return f" Did you mean {by_lower[found[0]]!r}?" if found else ""

@@ -14,7 +14,6 @@ fedvi's own nor in that list are refused before anything is imported.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import importlib
 import re
@@ -26,6 +25,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from fedvi.checks import near, unknown
 from fedvi.errors import InputError
 from fedvi.lazy import home_of
 
@@ -120,8 +120,7 @@ def build(table: Any, role: str, path: str = "", allow: Allow = None) -> Any:
     if not dataclasses.is_dataclass(made):
         raise InputError(f"Expected {path}.kind to be a dataclass, got {table['kind']}. Decorate it with @pytree.")
     fields = {field.name: field for field in dataclasses.fields(made) if field.init}
-    check_keys(arguments, fields, path)
-    _check_given(arguments, fields, path)
+    _check_fields(arguments, fields, path)
     values = {key: _value(value, key, fields[key].type, f"{path}.{key}", allow) for key, value in arguments.items()}
     try:
         return made(**values)
@@ -255,8 +254,7 @@ def read_toml(path: str | PathLike[str], what: str) -> dict[str, Any]:
 def fill(made: type[T], table: Mapping[str, Any], path: str = "", **given: Any) -> T:
     """Return a dataclass from a table of exactly its fields and types; given: fields that the table must not have."""
     fields = {field.name: field for field in dataclasses.fields(made) if field.name not in given}  # type: ignore[arg-type]
-    check_keys(table, fields, path)
-    _check_given(table, fields, path)
+    _check_fields(table, fields, path)
     return made(**convert(made, table, path), **given)
 
 
@@ -280,7 +278,8 @@ def check_keys(table: Iterable[str], allowed: Iterable[str], path: str = "") -> 
             raise unknown(_join(path, key), None, allowed)
 
 
-def _check_given(table: Mapping[str, Any], fields: Mapping[str, dataclasses.Field[Any]], path: str) -> None:
+def _check_fields(table: Mapping[str, Any], fields: Mapping[str, dataclasses.Field[Any]], path: str) -> None:
+    check_keys(table, fields, path)
     for name, field in fields.items():
         if name not in table and field.default is MISSING and field.default_factory is MISSING:
             raise InputError(f"Expected {_join(path, name)}, got {', '.join(table) or 'nothing'}.")
@@ -288,22 +287,3 @@ def _check_given(table: Mapping[str, Any], fields: Mapping[str, dataclasses.Fiel
 
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
-
-
-def unknown(path: str, value: object, allowed: Iterable[str]) -> InputError:
-    """Return the error for an unknown key, or for an unknown value of a key."""
-    names = list(allowed)
-    hint = near(path.rsplit(".", 1)[-1] if value is None else str(value), names)
-    what = f"Unknown key {path}" if value is None else f"Unknown value {value!r} of {path}"
-    return InputError(f"{what}; allowed: {', '.join(names) or 'none'}.{hint}")
-
-
-def near(name: str, allowed: Iterable[str]) -> str:
-    """Return ` Did you mean 'age'?`, or nothing if no name is near.
-
-    >>> near("Agee", ["age", "sex"])
-    " Did you mean 'age'?"
-    """
-    by_lower = {other.lower(): other for other in allowed}
-    found = difflib.get_close_matches(name.lower().strip(), by_lower, 1)
-    return f" Did you mean {by_lower[found[0]]!r}?" if found else ""

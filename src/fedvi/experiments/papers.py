@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from fedvi.checks import one_of
-from fedvi.config import unknown
+from fedvi.checks import one_of, unknown
 from fedvi.experiments.config import Experiment
 
 RULES = {

@@ -18,8 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedvi.checks import in_range, positive, whole
-from fedvi.config import Allow, build, check_keys, check_kinds, convert, fill, kind_of, read_toml, unknown
+from fedvi.checks import in_range, positive, unknown, whole
+from fedvi.config import Allow, build, check_keys, check_kinds, convert, fill, kind_of, read_toml
 from fedvi.errors import InputError
 from fedvi.federation.wire import FINISHED, LEFT, PAUSED, SPENT
 from fedvi.files import digest

@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from fedvi.checks import one_of
-from fedvi.config import near
+from fedvi.checks import near, one_of
 from fedvi.errors import InputError
 from fedvi.tables.read import MISSING, NUMBER, TEXT, Chunk, Counts, Kind, plain
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from fedvi.config import near
+from fedvi.checks import near
 from fedvi.errors import InputError
 
 T = TypeVar("T")

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from fedvi.checks import LARGEST_FEATURE_BOUND, instance
-from fedvi.config import Allow, build, check_keys, near, plain, read_toml, search
+from fedvi.checks import LARGEST_FEATURE_BOUND, instance, near
+from fedvi.config import Allow, build, check_keys, plain, read_toml, search
 from fedvi.errors import InputError
 from fedvi.files import digest, write
 from fedvi.tables.columns import Column, Part, Scaled

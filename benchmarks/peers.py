@@ -106,7 +106,7 @@ class TorchClient:
 
 def torch_draws(problem: OneSite, algorithm: PVI, count: int, seed: int) -> list[tuple[list[Any], Any, float]]:
     """Return fedvi's draws of `count` updates as tensors: rows without padding, standard normals, scale."""
-    lattice = algorithm.lattice(problem.run(algorithm, seed).public, len(problem.table[1]))
+    lattice = algorithm.lattice(problem.run(algorithm, seed).settings.public, len(problem.table[1]))
     assert lattice is not None
 
     def normals(draws: Draws) -> Any:

@@ -387,7 +387,7 @@ def test_a_vector_of_clip_norms_is_refused() -> None:
 
 def test_events_and_units_of_algorithms() -> None:
     example, client = PVI(GradientSteps(25, 0.5, PoissonGaussian())), PVI(client_level=ClientLevel(7.0))
-    assert (example.unit, client.unit) == ("row", "client")
+    assert (example.protection.unit, client.protection.unit) == ("row", "client")
     prior, full = Gaussian.standard(DIM), FullGaussian.standard(DIM)
     assert client.event(prior, 100) == gaussian(7.0, numbers=2 * DIM)
     assert client.event(full, 100) == gaussian(7.0, numbers=DIM + DIM**2)

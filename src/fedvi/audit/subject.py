@@ -67,7 +67,7 @@ class Subject:
     @property
     def whole_client(self) -> bool:
         """Whether the unit of privacy is the client, not a row."""
-        return self.algorithm.unit == CLIENT
+        return self.algorithm.protection.unit == CLIENT
 
     @functools.cached_property
     def lattice(self) -> Lattice:

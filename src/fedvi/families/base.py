@@ -122,12 +122,12 @@ class ProjectedVectors(abc.ABC):
         return (self.by_mean * of_mean) ** 2 + (self.by_variance * of_variance) ** 2
 
     def least_dot(self, direction: Any) -> Float[Array, " n"]:
-        """Return the inner products with a direction (`snapped`), less what rounding can hide."""
+        """Return the inner products with a direction (`snapped`), less what rounding can hide: never more."""
         of_mean, of_variance, error = self.push_forward(direction)
         return self.by_mean * of_mean + self.by_variance * of_variance - jnp.abs(self.by_variance) * error
 
     def longest_cut(self, bounds: Bounds) -> Float[Array, ""]:
-        """Return the most that one unit of every cut number amounts to."""
+        """Return the most by which cutting can shorten one vector: one unit of every cut number."""
         units, _ = jax.flatten_util.ravel_pytree(self.units(bounds))
         return jnp.sqrt(jnp.sum(units**2)) * 2.0 ** (row_bits(self.rows.shape[1]) + 1)
 

@@ -93,11 +93,6 @@ class Algorithm(abc.ABC):
         """What adds noise, if anything does: to sums over rows, or to the whole change of the factor."""
         return self.solver.mechanism if self.client_level is None else self.client_level
 
-    @property
-    def unit(self) -> str:
-        """The unit of privacy that an update's event speaks about: one row of the client, or all of the client."""
-        return self.protection.unit
-
     def numbers(self, prior: GaussianFamily) -> int:
         """Return how many numbers get noise together, in a step or in a release."""
         return prior.size if self.client_level is None else self.first_factor(prior).size

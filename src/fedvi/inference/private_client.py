@@ -39,6 +39,7 @@ LARGEST_PREDICTOR = 1e6
 """A posterior's means and standard deviations, times the bound of features, are no larger where rows are looked at."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class PrivateClient(Closing):
     """A client with its rows, its ledger and its state; made by `open`, used in a `with` statement.
 
@@ -46,21 +47,17 @@ class PrivateClient(Closing):
     remaining: how many updates the ledger still admits.
     """
 
-    def __init__(
-        self,
-        rows: DeclaredRows,
-        model: Model,
-        algorithm: Algorithm,
-        public: Public,
-        ledger: Ledger,
-        state: ClientState,
-        schema: str,
-        purpose: str,
-    ):
-        self._rows, self._model, self._algorithm, self._public = rows, model, algorithm, public
-        self._schema, self._purpose = schema, purpose
-        self.ledger, self.state = ledger, state
-        self.event: AnyEvent = algorithm.event(public.prior, rows.public)
+    _rows: DeclaredRows
+    _model: Model
+    _algorithm: Algorithm
+    _public: Public
+    _schema: str
+    _purpose: str
+    ledger: Ledger
+    state: ClientState
+
+    def __post_init__(self) -> None:
+        self.event: AnyEvent = self._algorithm.event(self._public.prior, self._rows.public)
 
     @classmethod
     def open(
@@ -101,12 +98,12 @@ class PrivateClient(Closing):
             whole("updates", updates, 1)
         algorithm = jax.tree.map(_own, algorithm)
         if sums:
-            _check_rows_are_the_unit(algorithm.unit)
+            _check_rows_are_the_unit(algorithm.protection.unit)
         exists = Path(ledger).exists()
         rows = DeclaredRows.of(table, model, feature_bound, lambda count: declared_rows(ledger, count, public_rows))
         check_solver(algorithm.solver, model)
         algorithm.solver.check(np.asarray(rows.rows.x), "the client's table")
-        of_rows = algorithm.unit == ROW
+        of_rows = algorithm.protection.unit == ROW
         units = rows.public if of_rows else int(public.clients)
         warn_if_few(units, "rows" if of_rows else "clients")
         fixed = budget.fixed(units)
@@ -129,16 +126,16 @@ class PrivateClient(Closing):
                 ledger,
                 fixed,
                 rows.digest,
-                unit=algorithm.unit,
+                unit=algorithm.protection.unit,
                 schema=schema,
                 public_rows=rows.public,
                 sketch=sketched(),
                 accept=accept,
             )
         try:
-            _check_same(opened, fixed, algorithm.unit)
+            _check_same(opened, fixed, algorithm.protection.unit)
             kept = init_client(algorithm, public.prior) if state is None else state
-            client = cls(rows, model, algorithm, public, opened, kept, schema, purpose)
+            client = cls(rows, model, algorithm, public, schema, purpose, opened, kept)
             _plan_beside(opened, beside, client.event)
             opened.plan(client.event)
         except BaseException:

@@ -64,13 +64,9 @@ class Rows:
 
 
 @pytree
-class ClientRows:
+class ClientRows(Rows):
     """All clients' rows in one buffer; client m owns rows from `offset[m]` on. The end is nobody's."""
 
-    x: Float[Array, "rows ..."]
-    y: Float[Array, "rows ..."]
-    lengths: Float[Array, " rows"]
-    feature_bound: Float[Array, ""]
     offset: Int[Array, " m"]
 
     def rows_of(self, client: Int[Array, ""] | int) -> Rows:

@@ -15,6 +15,7 @@ stays, and a `Release`, the one thing that may leave. Simulations and real sites
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -99,17 +100,17 @@ def draw(
         in_release = lattice.noise(source, lattice.numbers)
     elif lattice is not None:
         in_steps = lattice.noise(source, steps, lattice.numbers)
-    fields: dict[str, Any] = {
-        "rows": index,
-        "mask": mask,
-        "scale": np.asarray(scale, dtype),
-        "total": np.asarray(scale * mechanism.batch_size(public_rows), dtype),
-        "grid": np.asarray(0.0 if lattice is None else lattice.grid, dtype),
-        "model_noise": normals.astype(dtype),
-        "privacy_noise": as_pairs(in_steps),
-        "release_noise": as_pairs(in_release),
-    }
-    return Draws(**fields)
+    made: Callable[..., Draws] = Draws  # of NumPy's arrays
+    return made(
+        rows=index,
+        mask=mask,
+        scale=np.asarray(scale, dtype),
+        total=np.asarray(scale * mechanism.batch_size(public_rows), dtype),
+        grid=np.asarray(0.0 if lattice is None else lattice.grid, dtype),
+        model_noise=normals.astype(dtype),
+        privacy_noise=as_pairs(in_steps),
+        release_noise=as_pairs(in_release),
+    )
 
 
 @functools.lru_cache(maxsize=65536)  # of settings, which compare by identity

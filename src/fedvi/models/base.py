@@ -50,7 +50,10 @@ GRADIENT_BYTES = 16_000_000
 
 
 class RowVectors(Protocol):
-    """n vectors, one per row, that need never be stored. All arrays are in double precision."""
+    """n vectors, one per row, that need never be stored. All arrays are in double precision.
+
+    Those from which an offset is subtracted before they are clipped have `least_dot` and `longest_cut` too.
+    """
 
     @property
     def rounding(self) -> float:
@@ -67,16 +70,6 @@ class RowVectors(Protocol):
 
     def units(self, bounds: Bounds) -> Any:
         """Return what one means in each entry of `whole_sum`; rows have no influence on it."""
-
-
-class ShiftedVectors(RowVectors, Protocol):
-    """Vectors from which an offset can be subtracted before they are clipped."""
-
-    def least_dot(self, direction: Any) -> Float[Array, " n"]:
-        """Return the inner product of every vector with a direction (`snapped`), never more than it is."""
-
-    def longest_cut(self, bounds: Bounds) -> Float[Array, ""]:
-        """Return the most by which cutting can shorten one vector."""
 
 
 @pytree
@@ -266,7 +259,7 @@ class StoredVectors:
         return row_sums(self.vectors**2) + self.vectors.shape[1] * jnp.finfo(self.vectors.dtype).tiny
 
     def least_dot(self, direction: Any) -> Float[Array, " n"]:
-        """Return the inner products."""
+        """Return the inner product of every vector with a direction (`snapped`), never more than it is."""
         flat, _ = jax.flatten_util.ravel_pytree(direction)
         return self.vectors @ flat
 
@@ -280,7 +273,7 @@ class StoredVectors:
         return self._tree(jnp.full(self.vectors.shape[1], bounds.step))
 
     def longest_cut(self, bounds: Bounds) -> Float[Array, ""]:
-        """Return the most that one unit of every entry amounts to."""
+        """Return the most by which cutting can shorten one vector: one unit of every entry."""
         return bounds.step * jnp.sqrt(float(self.vectors.shape[1]))
 
     def _tree(self, flat: Float[Array, " k"]) -> Any:

@@ -196,7 +196,7 @@ def arrange_budgets(
         own = algorithm.calibrated(prior, limit, rows, updates)
         return own, own.event(prior, rows)
 
-    of_rows = algorithm.unit == ROW
+    of_rows = algorithm.protection.unit == ROW
     units = public_rows if of_rows else (len(names),) * len(names)
     budgets = None if privacy is None else list(map(fixed, _one_per_client(names, privacy), units))
     if budgets is not None:
@@ -209,7 +209,9 @@ def arrange_budgets(
         budgets = [fixed(Budget(1.0), count) for count in units]
     caveats = {algorithm.protection.caveat, *(budget.caveat for budget in budgets)} - {""}
     limited = privacy is not None
-    return algorithms, ClientBudgets(names, events, tuple(budgets), algorithm.unit, limited, tuple(sorted(caveats)))
+    return algorithms, ClientBudgets(
+        names, events, tuple(budgets), algorithm.protection.unit, limited, tuple(sorted(caveats))
+    )
 
 
 def _one_per_client(names: tuple[str, ...], privacy: Budgets) -> list[Budget]:

@@ -226,6 +226,7 @@ def _result(course: Course, records: tuple[Record, ...] | None = None) -> Result
     run, measured, (carry, number, communications) = course.run, course.measured, course.place
     posterior, _, _ = look(carry, np.int32(number), measured.posterior)
     carry = take(jax.tree.map(np.asarray, carry), number)
+    leaves = tuple(map(np.asarray, jax.tree.leaves((carry, measured.posterior))))
     return Result(
         posterior=posterior,
         history=History(
@@ -234,5 +235,5 @@ def _result(course: Course, records: tuple[Record, ...] | None = None) -> Result
             budgets=run.budgets,
         ),
         clients={name: take(carry.clients, index) for index, name in enumerate(run.clients.names)},
-        checkpoint=Checkpoint.of(communications, (carry, measured.posterior), measured.records, run.described),
+        checkpoint=Checkpoint(communications, leaves, measured.records, run.described),
     )

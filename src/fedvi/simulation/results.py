@@ -96,11 +96,6 @@ class Checkpoint:
     def __repr__(self) -> str:
         return f"Checkpoint(after {self.communications} communications)"
 
-    @classmethod
-    def of(cls, communications: int, state: Any, records: tuple[Record, ...], settings: dict[str, Any]) -> Checkpoint:
-        """Return the checkpoint of a running simulation, whose state is any pytree."""
-        return cls(communications, tuple(np.asarray(leaf) for leaf in jax.tree.leaves(state)), records, settings)
-
     def restore(self, fresh: T, settings: dict[str, Any]) -> T:
         """Return the saved state in the shape of `fresh`, or raise `ResumeError` if the settings differ."""
         for name, value in settings.items():

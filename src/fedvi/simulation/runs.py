@@ -157,11 +157,6 @@ class Run:
     seed: int
 
     @property
-    def public(self) -> Public:
-        """What everybody knows."""
-        return self.settings.public
-
-    @property
     def kind(self) -> Hashable:
         """What runs must have in common to be played together."""
         leaves, structure = jax.tree.flatten(self.settings)
@@ -177,7 +172,7 @@ class Run:
             "model": describe(self.model),
             "algorithm": describe(self.algorithm),
             "schedule": describe(self.schedule),
-            "prior": describe(self.public.prior),
+            "prior": describe(self.settings.public.prior),
             "rows": list(self.clients.sizes),
             "public_rows": list(self.clients.public_rows),
             "privacy": describe(None if budgets is None else (budgets.budgets, budgets.limited)),
@@ -195,7 +190,7 @@ class Run:
 
     def init(self) -> Carry:
         """Return the state before the first turn."""
-        return init_carry(self.algorithm, self.public.prior, len(self.clients.names))
+        return init_carry(self.algorithm, self.settings.public.prior, len(self.clients.names))
 
     def turns(self) -> Iterator[PlannedTurn]:
         """Return all turns of the run, from the first."""
@@ -206,7 +201,7 @@ class Run:
         """Return all randomness of one update."""
         source = self._source.restart(self.seed, UPDATE, client, update)
         sizes = self.clients.sizes[client], self.clients.public_rows[client]
-        return draw(self.own[client], self.model, self.public, *sizes, source, self.batch_capacity)
+        return draw(self.own[client], self.model, self.settings.public, *sizes, source, self.batch_capacity)
 
     @functools.cached_property
     def draws_form(self) -> tuple[list[np.ndarray], jax.tree_util.PyTreeDef]:

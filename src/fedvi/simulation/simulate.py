@@ -196,7 +196,7 @@ def _course(clients: Clients, model: Model, algorithm: Algorithm, own: RunSettin
     total = min(sum(run.most_updates), math.inf if communications is None else communications)
     if math.isinf(total) and until is None:
         raise InputError("Expected communications, until, max_updates or privacy, got none: the run would never end.")
-    turns, made, carry, measured = run.turns(), list[PlannedTurn](), run.init(), Measured(run.public.prior)
+    turns, made, carry, measured = run.turns(), list[PlannedTurn](), run.init(), Measured(run.settings.public.prior)
     if resume is not None:
         if not isinstance(resume, Checkpoint | str | os.PathLike):
             raise InputError(f"Expected resume to be a checkpoint or a path, got {type(resume).__name__}.")

@@ -13,9 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedvi.cli.main import app
-from fedvi.tables import (
-    Schema,
-)
+from fedvi.tables import BinaryTarget, Number, Schema
 from schema_samples import sample
 
 
@@ -68,3 +66,21 @@ def test_commands_make_and_check_a_schema(tmp_path: Path, monkeypatch: pytest.Mo
         "Error: Expected 'no' or 'yes' in row 8 of column 'died' of clinic.csv, the target"
     )
     assert refused.stderr.count("\n") == 1
+
+
+def test_a_schema_of_others_imports_nothing_that_a_site_has_not_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even a module that lies beside the schema, or in the folder where the command runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    schema = Schema((Number("age", 0, 120, 50, 20),), BinaryTarget("died", ("no", "yes"))).to_toml()
+    (tmp_path / "schema.toml").write_text(schema.replace('"number"', '"sent_along:Age"'))
+    (tmp_path / "clinic.csv").write_text("age,died\n30,no\n60,yes\n")
+    code = "from fedvi.tables import Number\n\nopen('imported', 'w').close()\n\n\nclass Age(Number):\n    pass\n"
+    (tmp_path / "sent_along.py").write_text(code)
+    refused = schema_command("check", "schema.toml", "clinic.csv")
+    assert "Refused columns[1] (age).kind = 'sent_along:Age'" in str(refused.exception)
+    assert not (tmp_path / "imported").exists()
+    allowed = schema_command("check", "schema.toml", "clinic.csv", "--kind", "sent_along:Age", "--json")
+    assert json.loads(allowed.stdout)["missing"] == {"age": 0, "died": 0}

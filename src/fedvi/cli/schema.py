@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedvi import console
-from fedvi.cli.options import AsJson, Encoding, Force, SchemaFile, SiteColumn, Table, require_new
+from fedvi.cli.options import AsJson, Encoding, Force, Kinds, SchemaFile, SiteColumn, Table, require_new
 
 app = typer.Typer(
     help="Make the feature schema that all sites share, and check tables against it.", no_args_is_help=True
@@ -70,6 +70,7 @@ def check(
     table: Table,
     site_column: SiteColumn = None,
     encoding: Encoding = "utf-8",
+    kinds: Kinds = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a table, and count its clipped, missing and unknown values.
@@ -78,11 +79,14 @@ def check(
 
     Example: fedvi schema check schema.toml clinic.csv
     """
+    from fedvi.config import search
     from fedvi.tables.encode import encode_chunks
     from fedvi.tables.read import Counts, open_table
     from fedvi.tables.schema import Schema
 
-    rules = Schema.load(schema)
+    if kinds:
+        search(Path())
+    rules = Schema.load(schema, kinds or ())  # another party may have written it
     reader = open_table(table, encoding=encoding)
     counts, sites, classes = Counts(), Counter[str](), Counter[str]()
     large = not as_json and table.stat().st_size >= LARGE_FILE

@@ -14,7 +14,7 @@ Needs scikit-learn: `pip install 'fedvi[sklearn]'`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,13 +29,16 @@ from fedvi.tables.targets import BinaryTarget, NumberTarget, Predictions, Target
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.utils import check_random_state
+    from sklearn.utils import Tags, check_random_state
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError(
         "fedvi.fitting.sklearn needs scikit-learn. Install it with: pip install 'fedvi[sklearn]'"
     ) from error
+
+Predicted = np.ndarray | tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Predictions, or these with both ends of their intervals."""
 
 __all__ = ["FederatedLinearRegression", "FederatedLogisticRegression"]
 
@@ -83,7 +86,7 @@ class _Federated(BaseEstimator):
         self.coef_, self.intercept_ = schema.in_units(np.asarray(self.fitted_.posterior.mean, np.float64))
         return self
 
-    def _predict(self, X: Any, level: float) -> Predictions:
+    def _predict(self, X: ArrayLike, level: float) -> Predictions:
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, dtype=np.float64)
         names = [column.name for column in self.fitted_.schema.columns]
@@ -104,7 +107,7 @@ class FederatedLogisticRegression(ClassifierMixin, _Federated):
     updates: of every site. random_state: seeds the simulation, its noise too.
     """
 
-    def fit(self, X: Any, y: Any, sites: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, sites: ArrayLike | None = None) -> Self:
         """Simulate the federation; `sites` names the site of every row, None for one site."""
         x, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
@@ -116,12 +119,12 @@ class FederatedLogisticRegression(ClassifierMixin, _Federated):
         target = BinaryTarget("target", (str(self.classes_[0]), str(self.classes_[1])))
         return self._fit(x, np.array(target.values)[codes], target, sites)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the probability of each of the two classes, averaged over the posterior."""
         positive = self._predict(X, 0.9).mean
         return np.column_stack([1 - positive, positive])
 
-    def predict(self, X: Any, return_interval: bool = False, level: float = 0.9) -> Any:
+    def predict(self, X: ArrayLike, return_interval: bool = False, level: float = 0.9) -> Predicted:
         """Return the more probable class of every row.
 
         return_interval: also return low and high, the credible interval of the probability of `classes_[1]`.
@@ -130,7 +133,7 @@ class FederatedLogisticRegression(ClassifierMixin, _Federated):
         labels = self.classes_[(predictions.mean > 0.5).astype(int)]
         return (labels, predictions.low, predictions.high) if return_interval else labels
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.poor_score = self.epsilon is not None  # scikit-learn's tests have 200 rows and less
@@ -156,14 +159,14 @@ class FederatedLinearRegression(RegressorMixin, _Federated):
         super().__init__(epsilon, delta, bounds, updates, random_state)
         self.target_bounds = target_bounds
 
-    def fit(self, X: Any, y: Any, sites: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, sites: ArrayLike | None = None) -> Self:
         """Simulate the federation; `sites` names the site of every row, None for one site."""
-        x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        x, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         low, high = (float(end[0]) for end in _bounds("target_bounds", self.target_bounds, 1))
         target = NumberTarget("target", low, high, (low + high) / 2, (high - low) / 6)
-        return self._fit(x, y, target, sites)
+        return self._fit(x, targets, target, sites)
 
-    def predict(self, X: Any, return_interval: bool = False, level: float = 0.9) -> Any:
+    def predict(self, X: ArrayLike, return_interval: bool = False, level: float = 0.9) -> Predicted:
         """Return the expected y of every row.
 
         return_interval: also return low and high, between which y itself is with probability `level`.
@@ -171,13 +174,13 @@ class FederatedLinearRegression(RegressorMixin, _Federated):
         predictions = self._predict(X, level)
         return (predictions.mean, predictions.low, predictions.high) if return_interval else predictions.mean
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = self.epsilon is not None
         return tags
 
 
-def _bounds(name: str, bounds: Any, columns: int) -> tuple[np.ndarray, np.ndarray]:
+def _bounds(name: str, bounds: tuple[ArrayLike, ArrayLike], columns: int) -> tuple[np.ndarray, np.ndarray]:
     try:
         low, high = (np.broadcast_to(np.asarray(end, np.float64), (columns,)) for end in bounds)
     except (TypeError, ValueError):

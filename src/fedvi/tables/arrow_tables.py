@@ -23,6 +23,7 @@ from fedvi.tables.read import (
     Chunk,
     Kind,
     NotANumber,
+    SpeaksArrow,
     TableSource,
     Text,
     first_line,
@@ -35,27 +36,19 @@ CHUNK_ROWS = 1 << 17
 """Rows of other tables that are read at once."""
 
 
-def chunks_of(found: Iterable[Any], wanted: dict[str, Kind], name: str, start: int = 0) -> Iterator[Chunk]:
+def chunks_of(found: Iterable[pa.RecordBatch], wanted: dict[str, Kind], name: str, start: int = 0) -> Iterator[Chunk]:
     """Yield the wanted columns of record batches of Arrow, in chunks of at most `CHUNK_ROWS` rows."""
     for large in found:
         for first in range(0, large.num_rows, CHUNK_ROWS):
             part = large.slice(first, CHUNK_ROWS)
-            yield _chunk(part, wanted, name, start)
+            columns = {column: part.column(part.schema.names.index(column)) for column in wanted}
+            numbers = {c: _numbers(columns[c], c, name, start) for c, kind in wanted.items() if kind == NUMBER}
+            texts = {c: _text(columns[c], c, name, start) for c, kind in wanted.items() if kind == TEXT}
+            yield Chunk(name, start, part.num_rows, numbers, texts)
             start += part.num_rows
 
 
-def _chunk(part: Any, wanted: dict[str, Kind], name: str, start: int) -> Chunk:
-    columns = {column: part.column(part.schema.names.index(column)) for column in wanted}
-    return Chunk(
-        name,
-        start,
-        part.num_rows,
-        {column: _numbers(columns[column], column, name, start) for column in wanted if wanted[column] == NUMBER},
-        {column: _text(columns[column], column, name, start) for column in wanted if wanted[column] == TEXT},
-    )
-
-
-def _numbers(array: Any, column: str, name: str, start: int) -> np.ndarray:
+def _numbers(array: pa.Array, column: str, name: str, start: int) -> np.ndarray:
     kind = array.type
     if pa.types.is_float64(kind):
         return _as_numpy(array, np.nan, "f8")
@@ -72,7 +65,7 @@ def _numbers(array: Any, column: str, name: str, start: int) -> np.ndarray:
     return _as_numpy(array.cast(pa.float64(), safe=False), np.nan, "f8")
 
 
-def _as_numpy(array: Any, missing: float, dtype: str) -> np.ndarray:
+def _as_numpy(array: pa.Array, missing: float, dtype: str) -> np.ndarray:
     """Return the numbers without a copy if none is missing; `to_numpy` and `fill_null` of Arrow would import pandas."""
     if not array.null_count:
         return np.from_dlpack(array)
@@ -81,7 +74,7 @@ def _as_numpy(array: Any, missing: float, dtype: str) -> np.ndarray:
     return np.where(np.unpackbits(valid, bitorder="little")[rows], numbers[rows], missing)
 
 
-def _text(array: Any, column: str, name: str, start: int) -> Text:
+def _text(array: pa.Array, column: str, name: str, start: int) -> Text:
     if pa.types.is_null(array.type):
         return Text(np.full(len(array), -1, np.int32), [])
     try:
@@ -112,7 +105,7 @@ def _parsed(text: Text, column: str, name: str, start: int) -> np.ndarray:
     return numbers
 
 
-def _words(values: Any) -> list[str | None]:
+def _words(values: pa.Array) -> list[str | None]:
     """Return the texts of distinct values of any type."""
     kind = values.type
     if pa.types.is_temporal(kind):
@@ -152,7 +145,7 @@ class ParquetReader(TableSource):
         with self._open() as file:
             super().__init__(name, file.schema_arrow.names)
 
-    def _open(self, **options: Any) -> Any:
+    def _open(self, **options: list[str]) -> pa.parquet.ParquetFile:
         import pyarrow.parquet as pq
 
         with in_one_line(self.name):
@@ -179,7 +172,7 @@ class ArrowReader(TableSource):
         with self._open() as file:
             super().__init__(name, file.schema.names)
 
-    def _open(self) -> Any:
+    def _open(self) -> pa.RecordBatchReader | pa.ipc.RecordBatchFileReader:
         with in_one_line(self.name):
             if self.path.stat().st_size == 0:
                 raise InputError(f"Expected a table in {self.name}, got an empty file.")
@@ -203,12 +196,12 @@ class ArrowReader(TableSource):
 class ObjectReader(TableSource):
     """An object that speaks Arrow."""
 
-    def __init__(self, source: Any, name: str):
+    def __init__(self, source: SpeaksArrow, name: str):
         self.source, self.name = source, name
-        self.first: Any = self._stream()
+        self.first: pa.RecordBatchReader | None = self._stream()
         super().__init__(name, self.first.schema.names)
 
-    def _stream(self) -> Any:
+    def _stream(self) -> pa.RecordBatchReader:
         with in_one_line(self.name):
             try:
                 return pa.RecordBatchReader.from_stream(self.source)
@@ -225,9 +218,9 @@ class ObjectReader(TableSource):
         yield from chunks_of(stream, wanted, self.name)
 
 
-def table_of(columns: Mapping[str, Any]) -> Any:
+def table_of(columns: Mapping[str, Any]) -> pa.Table:
     """Return a dictionary of columns as a table of Arrow."""
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, pa.Array] = {}
     for column, values in columns.items():
         try:
             arrays[str(column)] = pa.array(values, from_pandas=True)

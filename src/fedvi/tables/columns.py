@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
@@ -33,10 +33,11 @@ _UNKNOWN, _MISSING = -1, -2
 
 
 class Part(ABC):
-    """A column or the target. missing: what happens without a value."""
+    """A column or the target. missing: what happens without a value. comments: on keys in the schema's file."""
 
     name: str
     missing: str = ""
+    comments: ClassVar[Mapping[str, str]] = {}
 
     @property
     @abstractmethod

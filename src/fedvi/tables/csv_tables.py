@@ -42,6 +42,7 @@ class CsvReader(TableSource):
         except LookupError:
             raise InputError(f"Expected a text encoding such as utf-8 or latin-1, got {encoding!r}.") from None
         self.encoding = "utf-8-sig" if codec in ("utf-8", "ascii") else codec  # a byte order mark is dropped
+        self._codec = self.encoding.removesuffix("-sig").upper()
         with in_one_line(name):
             self.delimiter, header = self._header()
         super().__init__(name, [column.strip() for column in header])
@@ -64,10 +65,6 @@ class CsvReader(TableSource):
             header = next(csv.reader(lines, delimiter=delimiter))
             self._has_rows = next(lines, None) is not None
             return delimiter, header
-
-    @property
-    def _codec(self) -> str:
-        return self.encoding.removesuffix("-sig").upper()
 
     @contextlib.contextmanager
     def _lines(self, errors: str = "strict") -> Iterator[Iterator[str]]:
@@ -93,7 +90,7 @@ class CsvReader(TableSource):
                     f"Expected {self._codec} text in {self.name} after row {done}: {error}. {GIVE_ENCODING}"
                 ) from None
 
-    def _blocks(self, kinds: dict[str, Kind], skip: int = 0, threads: bool = True) -> Iterator[Any]:
+    def _blocks(self, kinds: dict[str, Kind], skip: int = 0, threads: bool = True) -> Iterator[pa.RecordBatch]:
         """Yield record batches without the first `skip` rows. Of text, only distinct values are kept, as bytes."""
         types = {NUMBER: pa.float64(), TEXT: pa.dictionary(pa.int32(), pa.binary())}
         reading = arrow_csv.ReadOptions(

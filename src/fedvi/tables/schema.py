@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -166,7 +165,7 @@ class Schema:
     def to_toml(self) -> str:
         """Return the schema as TOML, with comments."""
         text = f"{HEADER}format = {FORMAT}\nintercept = {str(self.intercept).lower()}\n"
-        text += "\n[target]\n" + _lines(self.target, self.target.comments)
+        text += "\n[target]\n" + _lines(self.target)
         return text + "".join("\n[[columns]]\n" + _lines(column) for column in self.columns)
 
     @classmethod
@@ -189,8 +188,9 @@ def _from_content(content: dict[str, Any], where: str, allow: Allow) -> Schema:
             if key not in content:
                 raise InputError(f"Expected key {key} in the schema, got {', '.join(content) or 'nothing'}.")
         if type(content["format"]) is not int or content["format"] != FORMAT:
-            got = repr(content["format"])
-            raise InputError(f"Expected format = {FORMAT}, got {got}: made by another version of fedvi?")
+            raise InputError(
+                f"Expected format = {FORMAT}, got {content['format']!r}: made by another version of fedvi?"
+            )
         columns = content["columns"]
         if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
             raise InputError("Expected columns to be tables, each with the line [[columns]] above it.")
@@ -207,12 +207,10 @@ def _part(table: Any, role: str, path: str, allow: Allow) -> Any:
     return build(table, role, f"{path} ({table['name']})" if named else path, allow)
 
 
-def _lines(part: Part, comments: Mapping[str, str] = MappingProxyType({})) -> str:
-    table = plain(part)
+def _lines(part: Part) -> str:
+    table, notes = plain(part), {key: f"  # {comment}" for key, comment in part.comments.items()}
     ordered = {"name": table.pop("name"), **table}
-    return "".join(
-        f"{key} = {_toml(value)}{f'  # {comments[key]}' if key in comments else ''}\n" for key, value in ordered.items()
-    )
+    return "".join(f"{key} = {_toml(value)}{notes.get(key, '')}\n" for key, value in ordered.items())
 
 
 def _toml(value: Any) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -57,10 +56,9 @@ class Predictions:
 
 
 class Target(Part):
-    """What is predicted. comments: on keys in the schema's file."""
+    """What is predicted."""
 
     missing = "target"
-    comments: ClassVar[Mapping[str, str]] = {}
 
     @property
     @abstractmethod

@@ -189,7 +189,12 @@ def _run(
     from fedvi.experiments.local_pool import execute
 
     if resume:
-        directory, saved = RunDirectory.reopen(out or _newest(prefix))
+        found = [out] if out else sorted(config.parent for config in FOLDER.glob(f"{prefix}-*/config.toml"))
+        if not found:
+            raise InputError(
+                f"Expected a run directory {FOLDER}/{prefix}-* to go on with, got none. Give it with --out."
+            )
+        directory, saved = RunDirectory.reopen(found[-1])
         keys = {*saved.config, *experiment.config}
         if other := sorted(key for key in keys if saved.config.get(key) != experiment.config.get(key)):
             raise InputError(
@@ -203,20 +208,12 @@ def _run(
     except KeyboardInterrupt:
         typer.echo(f"Finished work is kept. Continue with: {again} --resume --out {directory.path}", err=True)
         raise
-    _show(outcome, as_json=as_json)
-    if any(method.failed for methods in outcome.results.values() for method in methods.values()):
+    if _show(outcome, as_json=as_json):
         raise typer.Exit(1)
 
 
-def _newest(prefix: str) -> Path:
-    found = sorted(path for path in FOLDER.glob(f"{prefix}-*") if (path / "config.toml").is_file())
-    if not found:
-        raise InputError(f"Expected a run directory {FOLDER}/{prefix}-* to go on with, got none. Give it with --out.")
-    return found[-1]
-
-
-def _show(outcome: Results, *, as_json: bool) -> None:
-    """Write the report of a run directory, and print its table, or its results as JSON."""
+def _show(outcome: Results, *, as_json: bool) -> int:
+    """Write the report of a run directory, print its table, or its results as JSON; return how many runs failed."""
     from msgspec import to_builtins
 
     from fedvi.reports.build import write_report
@@ -224,19 +221,18 @@ def _show(outcome: Results, *, as_json: bool) -> None:
 
     with console.working("Drawing the figures and report.html ...", quiet=as_json):
         page = write_report(outcome)
-    if as_json:
-        console.print_json(to_builtins(outcome.results))
-        return
-    tables = [
-        table for table in (render(outcome, console.stdout().width), render_grid(outcome)) if table and table.row_count
-    ]
     failures = [
         f"Failed: {partition} {method} seed {failure.seed}: {failure.error}"
         for partition, methods in outcome.results.items()
         for method, found in methods.items()
         for failure in found.failed
     ]
-    console.show(*tables, *failures, f"Report: {page}")
+    if as_json:
+        console.print_json(to_builtins(outcome.results))
+    else:
+        tables = render(outcome, console.stdout().width), render_grid(outcome)
+        console.show(*(table for table in tables if table and table.row_count), *failures, f"Report: {page}")
+    return len(failures)
 
 
 def _typed(**options: str | bool | list[str] | None) -> str:

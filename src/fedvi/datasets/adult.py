@@ -53,22 +53,27 @@ class Adult:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
-    """Features and targets to learn from and to judge by, in single precision.
+class Dataset:
+    """Rows to distribute over clients, rows to test on (or None), and columns to partition by, such as `ByColumn`."""
+
+    train: Table
+    test: Table | None
+    columns: Mapping[str, np.ndarray] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Split(Dataset):
+    """Features and targets to learn from and to judge by, in single precision. columns: of the training rows.
 
     features: names such as 'age' or 'workclass=Private'. train_rows, test_rows: where the rows are in `load_adult()`.
     """
 
     train: CheckedTable
     test: CheckedTable
+    columns: Mapping[str, np.ndarray]
     features: tuple[str, ...]
     train_rows: np.ndarray
     test_rows: np.ndarray
-
-    @property
-    def columns(self) -> dict[str, np.ndarray]:
-        """The columns of the training rows before encoding, for `ByColumn`."""
-        return {name: column[self.train_rows] for name, column in load_adult().columns.items()}
 
 
 @cache
@@ -95,18 +100,15 @@ def paper_split() -> Split:
 
 def validation_split() -> Split:
     """Return the paper's training rows only, the last fifth (7,814) as test rows: to choose settings by."""
-    return _split(_first_part(ROWS))
+    return _split(len(paper_split().train_rows))
 
 
 def _split(rows: int) -> Split:
     """Return the first `rows` rows of the paper's order, the first four fifths of them to learn from."""
     x, y, order, features = _encoded()
-    cut = _first_part(rows)
-    return Split((x[:cut], y[:cut]), (x[cut:rows], y[cut:rows]), features, order[:cut], order[cut:rows])
-
-
-def _first_part(rows: int) -> int:
-    return math.ceil(0.8 * rows)
+    cut = math.ceil(0.8 * rows)
+    columns = {name: column[order[:cut]] for name, column in load_adult().columns.items()}
+    return Split((x[:cut], y[:cut]), (x[cut:rows], y[cut:rows]), columns, features, order[:cut], order[cut:rows])
 
 
 @cache
@@ -138,27 +140,18 @@ def _read() -> dict[str, tuple[np.ndarray, np.ndarray]]:
         raise InputError(f"Expected {source} with sha256 {SHA256}, got {found}: damaged or missing. Reinstall fedvi.")
     with np.load(io.BytesIO(source.read_bytes()), allow_pickle=False) as arrays:
         names = [name.removesuffix(".values") for name in arrays.files if name.endswith(".values")]
-        return {name: _decode(arrays[f"{name}.values"], arrays[f"{name}.planes"]) for name in names}
-
-
-def _decode(values: np.ndarray, planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    codes = (1 << np.arange(len(planes))) @ np.unpackbits(planes, axis=1, count=ROWS)
-    return (values if values.dtype.kind == "U" else values.astype(np.int64)), codes
+        columns = {}
+        for name in names:
+            values, planes = arrays[f"{name}.values"], arrays[f"{name}.planes"]
+            codes = (1 << np.arange(len(planes))) @ np.unpackbits(planes, axis=1, count=ROWS)
+            columns[name] = (values if values.dtype.kind == "U" else values.astype(np.int64)), codes
+        return columns
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
     """Forbid writing to an array that all callers share."""
     array.setflags(write=False)
     return array
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Rows to distribute over clients, rows to test on (or None), and columns to partition by."""
-
-    train: Table
-    test: Table | None
-    columns: Mapping[str, np.ndarray] | None
 
 
 class Source(Protocol):
@@ -183,8 +176,7 @@ class AdultData:
 
     def load(self) -> Dataset:
         """Return the rows."""
-        split = paper_split() if self.part == "test" else validation_split()
-        return Dataset(split.train, split.test, split.columns)
+        return paper_split() if self.part == "test" else validation_split()
 
 
 @dataclass(frozen=True)

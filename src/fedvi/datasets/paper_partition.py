@@ -72,11 +72,12 @@ class PaperPartition:
                 f"with {of_least} each, got {len(least)}: rho={self.rho} with kappa={self.kappa} asks for more than "
                 f"there are. Take kappa >= {ceil(100 * kappa) / 100:g} or a larger rho."
             )
+        front_most, front_least = most[: half * of_most].reshape(half, -1), least[: half * of_least].reshape(half, -1)
+        front = np.concatenate([front_most, front_least], axis=1)
         rest = np.concatenate([most[half * of_most :], least[half * of_least :]])
         np.random.RandomState(self.seed).shuffle(rest)  # NumPy's legacy generator, as the paper
-        fronts = (np.concatenate([_part(most, m, of_most), _part(least, m, of_least)]) for m in range(half))
-        parts = {f"small {m}": rows for m, rows in enumerate(fronts, 1)}
-        return parts | {f"large {m + 1}": _part(rest, m, large) for m in range(half)}
+        parts = {f"small {m}": rows for m, rows in enumerate(front, 1)}
+        return parts | {f"large {m}": rows for m, rows in enumerate(rest[: half * large].reshape(half, large), 1)}
 
     def _client_sizes(self, rows: int) -> tuple[int, int]:
         """Return the rows of a small and of a large client."""
@@ -113,7 +114,3 @@ PARTITIONS = {
 def _as_written(value: float) -> Fraction:
     """Return 9/10 for 0.9, since floors of rounded numbers can be one too low: 10 * (1 - 0.9) < 1."""
     return Fraction(str(float(value)))
-
-
-def _part(rows: np.ndarray, index: int, size: int) -> np.ndarray:
-    return rows[index * size : (index + 1) * size]

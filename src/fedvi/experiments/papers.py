@@ -54,14 +54,11 @@ def paper_experiment(
     one_of("rule", rule, tuple(RULES))
     config = {"command": command, **paper_config()}
     named = [name for name in config["partition"] if name != GRID]
-    partitions = partitions or (QUICK_PARTITIONS if quick else PARTITIONS)
-    for name in partitions:
-        if name not in named:
-            raise unknown("partition", name, named)
-    for method in methods:
-        if method not in config["method"]:
-            raise unknown("method", method, config["method"])
-    wanted = list(methods) or list(RULES[rule])
+    for role, given, known in (("partition", partitions, named), ("method", methods, config["method"])):
+        for name in given:
+            if name not in known:
+                raise unknown(role, name, known)
+    partitions, wanted = partitions or (QUICK_PARTITIONS if quick else PARTITIONS), methods or RULES[rule]
     config["partition"] = {name: config["partition"][name] for name in dict.fromkeys(partitions)}
     config["method"] = {name: table for name, table in config["method"].items() if name in wanted}
     if quick:

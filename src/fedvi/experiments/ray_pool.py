@@ -10,7 +10,6 @@ Ray is imported when it is needed, and reports its usage to nobody.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
 import logging
@@ -65,41 +64,30 @@ def on_ray(address: str) -> RunAll:
     """
     _import_ray()
     _knock(address)
-    return functools.partial(run_on_ray, address)
 
+    def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | None, finished: Finished) -> None:
+        """Do as `local_pool.run_all` does. workers: None for as many as the cluster has cores."""
+        missing, data = iter(specs), load_rows(json.dumps(directory.config["data"]))
+        with _cluster(address) as ray:
+            rows = ray.put((data.train, data.test, data.columns))
+            work = ray.remote(num_cpus=1, max_retries=RETRIES)(_portable())
+            waiting: dict[Any, RunSpec] = {}
+            try:
+                while True:
+                    # Asked anew each time: machines come and go.
+                    room = workers or AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+                    for spec in itertools.islice(missing, max(0, room - len(waiting))):
+                        given = pickle.dumps((directory.config, spec))
+                        waiting[work.options(name=f"fedvi {spec.name}").remote(__version__, given, rows)] = spec
+                    if not waiting:
+                        return
+                    (done,), _ = ray.wait(list(waiting), num_returns=1)
+                    _take(done, waiting.pop(done), directory, finished)
+            except BaseException:
+                _stop(waiting, directory, finished)
+                raise
 
-def run_on_ray(
-    address: str,
-    directory: RunDirectory,
-    specs: Sequence[RunSpec],
-    workers: int | None,
-    finished: Finished,
-) -> None:
-    """Make all runs, and write each to the directory when it is finished.
-
-    workers: runs at once; None for as many as the cluster has cores. finished: called after each run.
-    Raises KeyboardInterrupt after Ctrl-C, when all that was finished is written.
-    """
-    missing = iter(specs)
-    data = load_rows(json.dumps(directory.config["data"]))
-    with _cluster(address) as ray:
-        rows = ray.put((data.train, data.test, data.columns))
-        work = ray.remote(num_cpus=1, max_retries=RETRIES)(_portable())
-        waiting: dict[Any, RunSpec] = {}
-        try:
-            while True:
-                # Asked anew each time: machines come and go.
-                room = workers or AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-                for spec in itertools.islice(missing, max(0, room - len(waiting))):
-                    given = pickle.dumps((directory.config, spec))
-                    waiting[work.options(name=f"fedvi {spec.name}").remote(__version__, given, rows)] = spec
-                if not waiting:
-                    return
-                done, _ = ray.wait(list(waiting), num_returns=1)
-                _take(done, waiting, directory, finished)
-        except BaseException:
-            _stop(waiting, directory, finished)
-            raise
+    return run_all
 
 
 def _portable() -> Callable[[str, bytes, Any], tuple[str, Any]]:
@@ -131,27 +119,25 @@ def _portable() -> Callable[[str, bytes, Any], tuple[str, Any]]:
     return work
 
 
-def _take(done: list[Any], waiting: dict[Any, RunSpec], directory: RunDirectory, finished: Finished) -> None:
+def _take(done: Any, spec: RunSpec, directory: RunDirectory, finished: Finished) -> None:
     import ray
 
-    for reference in done:
-        spec = waiting.pop(reference)
-        try:
-            there, run = ray.get(reference)
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None  # as if it had happened here
-        except ray.exceptions.RayError as error:
-            raise FedviError(
-                f"Lost {spec.name!r}, also when it was made again ({RETRIES} times at most): {_first_line(error)} "
-                f"Finished runs are kept: go on with --resume --out {directory.path}."
-            ) from None
-        if run is None:
-            raise FedviError(
-                f"A machine of the Ray cluster has {there}, this one fedvi {__version__}. Install the same on "
-                f"all of them, then go on with --resume --out {directory.path}."
-            )
-        directory.save(spec, run)
-        finished(run)
+    try:
+        there, run = ray.get(done)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None  # as if it had happened here
+    except ray.exceptions.RayError as error:
+        raise FedviError(
+            f"Lost {spec.name!r}, also when it was made again ({RETRIES} times at most): {_first_line(error)} "
+            f"Finished runs are kept: go on with --resume --out {directory.path}."
+        ) from None
+    if run is None:
+        raise FedviError(
+            f"A machine of the Ray cluster has {there}, this one fedvi {__version__}. Install the same on "
+            f"all of them, then go on with --resume --out {directory.path}."
+        )
+    directory.save(spec, run)
+    finished(run)
 
 
 def _stop(waiting: dict[Any, RunSpec], directory: RunDirectory, finished: Finished) -> None:
@@ -163,7 +149,7 @@ def _stop(waiting: dict[Any, RunSpec], directory: RunDirectory, finished: Finish
         done, others = ray.wait(list(waiting), num_returns=len(waiting), timeout=1) if waiting else ([], [])
         for reference in done:
             with contextlib.suppress(Exception):  # it shows again when the sweep is resumed
-                _take([reference], waiting, directory, finished)
+                _take(reference, waiting[reference], directory, finished)
         for reference in others:
             ray.cancel(reference, force=True)
     finally:

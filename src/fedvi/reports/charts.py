@@ -42,9 +42,9 @@ class Curve:
 
 
 def curves(report: Report, rows: Iterable[Row], measure: Measure, points: int = 200) -> list[tuple[Row, Curve]]:
-    """Return the rows that were measured on the way, each with its curve."""
+    """Return the rows that were measured on the way, each with its curve from the first communication on."""
     found = [(row, curve(report.history.get((row.partition, row.method)), measure.column, points)) for row in rows]
-    return [(row, one) for row, one in found if one is not None and one.x[-1] >= 1]
+    return [(row, one.from_first()) for row, one in found if one is not None and one.x[-1] >= 1]
 
 
 def curve(group: Group | None, column: str, points: int = 200) -> Curve | None:
@@ -123,10 +123,11 @@ def spenders(report: Report, partition: str) -> list[tuple[Row, Group]]:
     return list({row.base: (row, group) for row, group in reversed(private)}.values())[::-1]
 
 
-def spent(group: Group, points: int = 200) -> list[Spent]:
-    """Return what every client of the first seed spent."""
+def spent(group: Group) -> list[Spent]:
+    """Return what every client of the first seed spent; fewer points for many clients."""
     group = {column: values[group["seed"] == group["seed"].min()] for column, values in group.items()}
     clients = group["client"].astype(str)
+    points = max(10, min(200, 4000 // len(np.unique(clients))))
     sizes = {str(name): int(rows) for name, rows in zip(clients[::-1], group["rows"][::-1], strict=True)}
     largest_small = _widest_gap(sorted(set(sizes.values())))
     found = []

@@ -57,10 +57,8 @@ def finish(figure: Figure, title: str, entries: list[Line2D], columns: int) -> F
 
 def draw_progress(report: Report, partition: str) -> Figure | None:
     """Return the figure of one partition, None when nothing was measured on the way."""
-    panels = {}
-    for measure in report.measures:
-        if found := [(row, one.from_first()) for row, one in curves(report, report.on(partition, table=True), measure)]:
-            panels[measure.axis] = found
+    rows = report.on(partition, table=True)
+    panels = {measure.axis: found for measure in report.measures if (found := curves(report, rows, measure))}
     if not panels:
         return None
     figure = Figure(figsize=(10, 5.4), layout="constrained")
@@ -87,9 +85,8 @@ def draw_progress(report: Report, partition: str) -> Figure | None:
     for axes in figure.axes:
         log_communications(axes)
         axes.set_xlim(first / 1.05, last * 1.15)
-    shown = {row.method for row, _ in drawn}
-    rows = [row for row in report.on(partition, table=True) if row.method in shown]
-    return finish(figure, f"{report.title}: partition {partition}", _learning_legend(report, rows), columns=5)
+    entries = _learning_legend(report, [row for row in rows if row.method in {row.method for row, _ in drawn}])
+    return finish(figure, f"{report.title}: partition {partition}", entries, columns=5)
 
 
 def _lines(axes: Axes, report: Report, found: list[tuple[Row, Curve]], below: float = np.inf) -> None:

@@ -168,7 +168,7 @@ def _draw_curves(figure: SubFigure, found: Grid, measure: Measure, drawn: dict[P
     for letter, panel, (place, cell) in zip("abc", panels, drawn.items(), strict=False):
         for row, one in cell:
             style: dict[str, Any] = {"color": row.look.colour, "dashes": DASHES[found.methods.index(row.method)]}
-            draw_curve(panel, one.from_first(), **style)
+            draw_curve(panel, one, **style)
             lines[row.method] = entry(row.full_label, **style)
         log_communications(panel)
         panel.yaxis.set_major_locator(MaxNLocator(5))

@@ -25,7 +25,6 @@ from fedvi.web.pages import asset, embedded, filled, source
 if TYPE_CHECKING:
     from fedvi.experiments.directory import Results
 
-POINTS = 200
 MOST_POINTS = 100_000
 """Of one page: curves are thinned further when there are very many."""
 
@@ -44,6 +43,7 @@ def page(report: Report, figures: Sequence[Path] = ()) -> str:
         "table": _table(report),
         "compact": _other_budgets(report),
         **_making(report.outcome),
+        "version": escape(version("fedvi")),
         "statements": _statements(report),
         "figures": _links(report.outcome.path, figures),
         "css": asset("web/base.css") + asset("reports/page/page.css"),
@@ -105,16 +105,15 @@ def _other_budgets(report: Report) -> str:
 
 
 def _making(outcome: Results) -> dict[str, str]:
-    """Return how the run is made again, with which settings, and by which versions."""
+    """Return how the run is made again, and with which settings."""
     command, path = outcome.config.get("command"), outcome.path / "config.toml"
     again = [str(command)] if command else []
     if path.is_file() or not command:
         again.append("fedvi simulate config.toml")
     settings = json.dumps(outcome.config, indent=2, default=str, ensure_ascii=False)
     return {
-        "rerun": f"<pre>{escape(chr(10).join(again))}</pre>",
+        "rerun": escape("\n".join(again)),
         "config": escape(path.read_text(encoding="utf-8") if path.is_file() else settings),
-        "versions": escape(f"This page: fedvi {version('fedvi')}"),
     }
 
 
@@ -143,7 +142,7 @@ def _links(directory: Path, figures: Sequence[Path]) -> str:
 
 def page_data(report: Report) -> dict[str, Any]:
     """Return everything that the page's charts draw, as plain lists and numbers."""
-    points = max(20, min(POINTS, MOST_POINTS // max(len(report.table) * len(report.measures), 1)))
+    points = max(20, min(200, MOST_POINTS // max(len(report.table) * len(report.measures), 1)))
     methods = {row.method: row for row in report.rows if row.partition not in report.cells}
     return {
         "measures": [{"key": m.key, "axis": m.axis, "digits": m.digits} for m in report.measures],
@@ -175,8 +174,7 @@ def _learning_data(report: Report, partition: str, points: int) -> dict[str, Any
     for measure in report.measures:
         if drawn := curves(report, report.on(partition, table=True), measure, points):
             low, high, broken = main_range([one for _, one in drawn])
-            shown = [(row.method, one.from_first()) for row, one in drawn]
-            parts = {method: [_numbers(part) for part in (o.x, o.mean, o.low, o.high)] for method, o in shown}
+            parts = {row.method: [_numbers(part) for part in (o.x, o.mean, o.low, o.high)] for row, o in drawn}
             found[measure.key] = {"range": [low, high], "broken": broken, "curves": parts}
     return found
 
@@ -193,12 +191,11 @@ def _tradeoff_data(report: Report, partition: str) -> dict[str, Any]:
 
 
 def _spending_data(row: Row, group: Group) -> dict[str, Any]:
-    clients = spent(group, points=max(10, min(POINTS, 4000 // len(np.unique(group["client"])))))
-    charts = [
+    clients = [
         {"name": c.client, "rows": c.rows, "group": c.group, "x": _numbers(c.x, 0), "y": _numbers(c.epsilon)}
-        for c in clients
+        for c in spent(group)
     ]
-    return {"method": row.method, "budget": row.budget, "clients": charts}
+    return {"method": row.method, "budget": row.budget, "clients": clients}
 
 
 def _grid_data(report: Report) -> dict[str, Any] | None:

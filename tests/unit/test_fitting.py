@@ -338,7 +338,7 @@ def raises(message: str, **changes: Any) -> None:
         fit(**arguments)
 
 
-def test_wrong_fits_name_the_place_and_the_remedy() -> None:
+def test_wrong_fits_name_the_place_and_the_remedy(fitted: Fitted) -> None:
     table, _ = simulated(0, 30, binary=True)
     lonely = {**table, "site": np.array(["a"] * 29 + ["alone"])}
     raises("got 1 at site 'alone'.*--min-rows", tables=lonely)
@@ -356,7 +356,7 @@ def test_wrong_fits_name_the_place_and_the_remedy() -> None:
     raises("seed", seed=-1)
     raises("no such file", schema="nowhere.toml")
     with pytest.raises(InputError, match="level"):
-        fit(OUTCOME, table, site_column="site", updates=2).predict(table, level=1.0)
+        fitted.predict(table, level=1.0)
 
 
 def test_results_are_shown_in_one_line(fitted: Fitted) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,15 @@ def test_a_new_kind_is_one_class_that_the_file_names(tmp_path: Path) -> None:
     for allowed, refused in zip(kinds, (r"columns\[1\] \(age\)", r"target \(days\)"), strict=True):
         with pytest.raises(InputError, match=rf"Refused {refused}\.kind = 'own_columns:.*policy file"):
             Schema.load(tmp_path / "schema.toml", [allowed])
+
+
+def test_own_columns_are_found_in_a_file_beside_the_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "beside_it.py").write_text("from fedvi.tables import Number\n\n\nclass Age(Number):\n    pass\n")
+    (tmp_path / "schema.toml").write_text(TOML.replace('"number"', '"beside_it:Age"'))
+    with pytest.raises(InputError, match="Cannot import 'beside_it'"):  # allowed by others, but not from this folder
+        Schema.load(tmp_path / "schema.toml", ["beside_it:Age"])
+    assert type(Schema.load(tmp_path / "schema.toml").columns[0]).__name__ == "Age"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 Everything that sites must agree on follows from it: the resolved `Spec`, whose digest every message names. What it says
 about privacy is a suggestion; every site decides by itself, and its ledger alone enforces it.
 
-A description that another party wrote is read with `kinds`: models that are neither fedvi's own nor in that list are
+A description that another party wrote is read with `kinds`: models and columns neither fedvi's own nor in that list are
 refused before anything is imported.
 """
 

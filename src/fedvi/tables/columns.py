@@ -137,21 +137,20 @@ class Scaled:
         else:
             values, foreign = chunk.texts[self.name].numbers()
             counts.add(self.name, unknown=int(np.count_nonzero(foreign)))
-        infinite = np.isinf(values)
-        if not chunk.strict:
-            values = np.where(infinite, np.nan, values)
-        elif infinite.any():
-            row = int(np.argmax(infinite))
+        missing = ~np.isfinite(values)
+        if chunk.strict and np.isinf(values[missing]).any():
+            row = int(np.argmax(np.isinf(values)))
             raise InputError(
                 f"Expected a finite number in {chunk.place(row, self.name)}, got {values[row]}. "
                 "Correct it, or leave it empty."
             )
-        missing = np.isnan(values)
-        gaps = int(np.count_nonzero(missing))
         within = np.clip(values, self.low, self.high)
-        changed = int(np.count_nonzero(within != values))  # NaN is not equal to itself
-        counts.add(self.name, clipped=changed - gaps, missing=gaps)
-        return np.where(missing, 0.0, (within - self.centre) / self.scale), missing
+        gaps, changed = np.count_nonzero(missing), np.count_nonzero(within != values)  # NaN is not equal to itself
+        counts.add(self.name, clipped=int(changed - gaps), missing=int(gaps))
+        within -= self.centre
+        within /= self.scale
+        within[missing] = 0
+        return within, missing
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,11 @@ from scripts.documents import DOCS, Tables, publish
 PICTURES = {f"figures/{name}.png": f"{name.lower()}.png" for name in ("tradeoff", "progress_C", "spending_B")}
 EPSILONS = ("0.50", "0.75", "1.00")
 TRADEOFF = ("0.05", "0.10", "0.20", "0.50", "0.75", "1.00", "2.00")
-LABELS = {
+SUMMARY = {
+    "dp-pvi@0.50": "DP-PVI, published rule",
+    "dp-pvi-strict@0.50": "DP-PVI, strict budget",
+    "fedvi@0.50": "**fedvi**, strict budget",
     "pvi": "PVI, not private",
-    "global-vi": "global VI, not private",
-    "dp-pvi": "DP-PVI, published rule",
-    "dp-pvi-strict": "DP-PVI, strict budget",
-    "fedvi": "**fedvi**, strict budget",
 }
 PARTITIONS = {"A": "A: clients alike", "B": "B: sizes 19 to 1", "C": "C: sizes 6 to 1, classes differ"}
 
@@ -57,12 +56,10 @@ def _entry(entry: dict[str, Any]) -> dict[str, Any]:
 
 def summary(results: dict[str, Any], reference: dict[str, Any]) -> str:
     """Return the short table of the README: epsilon 0.5, accuracy and log-likelihood."""
-    methods = ("pvi", "dp-pvi@0.50", "dp-pvi-strict@0.50", "fedvi@0.50")
-    head = ["partition", "DP-PVI, from the paper", *(LABELS[method.split("@")[0]] for method in methods[1:])]
-    lines = [[*head, LABELS["pvi"]]]
-    for partition in ("A", "B", "C"):
-        cells = [_pair(results[partition][method]) for method in methods]
-        lines.append([PARTITIONS[partition], _pair(reference[partition]["dp-pvi@0.50"]), *cells[1:], cells[0]])
+    lines = [["partition", "DP-PVI, from the paper", *SUMMARY.values()]]
+    for partition, label in PARTITIONS.items():
+        cells = [_pair(results[partition][method]) for method in SUMMARY]
+        lines.append([label, _pair(reference[partition]["dp-pvi@0.50"]), *cells])
     return markdown(lines, left=99)
 
 
@@ -105,11 +102,7 @@ def spending(results: dict[str, Any]) -> str:
 def tables(results: dict[str, Any]) -> Tables:
     """Return what the README and docs/experiments.md show."""
     reference = paper_config()["reference"]
-    shown = {
-        "comparison": comparison(results, reference),
-        "tradeoff": tradeoff(results),
-        "spending": spending(results),
-    }
+    shown = {"comparison": comparison(results, reference), "tradeoff": tradeoff(results), "spending": spending(results)}
     return {DOCS.parent / "README.md": {"results": summary(results, reference)}, DOCS / "experiments.md": shown}
 
 

@@ -127,9 +127,10 @@ def _take(done: Any, spec: RunSpec, directory: RunDirectory, finished: Finished)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None  # as if it had happened here
     except ray.exceptions.RayError as error:
+        reason = str(error).strip().splitlines()[0]
         raise FedviError(
-            f"Lost {spec.name!r}, also when it was made again ({RETRIES} times at most): {_first_line(error)} "
-            f"Finished runs are kept: go on with --resume --out {directory.path}."
+            f"Lost {spec.name!r}, also when it was made again ({RETRIES} times at most): {reason} Finished runs are "
+            f"kept: go on with --resume --out {directory.path}."
         ) from None
     if run is None:
         raise FedviError(
@@ -177,7 +178,7 @@ def _cluster(address: str) -> Iterator[Any]:
             if not left:
                 raise FedviError(
                     f"The Ray cluster at {address!r} answers, but could not be connected in {ATTEMPTS} attempts: "
-                    f"{_first_line(error)} {REMEDY_DIED}"
+                    f"{str(error).strip().splitlines()[0]} {REMEDY_DIED}"
                 ) from None
     try:
         yield ray
@@ -220,7 +221,3 @@ def _knock(address: str) -> None:
         if DIED in reason:
             raise FedviError(f"Cannot connect to the Ray cluster at {address!r}. {REMEDY_DIED}")
         raise InputError(f"Cannot reach a Ray cluster at {address!r}: {reason} {remedy}")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

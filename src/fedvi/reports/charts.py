@@ -129,7 +129,8 @@ def spent(group: Group) -> list[Spent]:
     clients = group["client"].astype(str)
     points = max(10, min(200, 4000 // len(np.unique(clients))))
     sizes = {str(name): int(rows) for name, rows in zip(clients[::-1], group["rows"][::-1], strict=True)}
-    largest_small = _widest_gap(sorted(set(sizes.values())))
+    gaps = [(large / max(small, 1), small) for small, large in pairwise(sorted(set(sizes.values())))]
+    widest, largest_small = max(gaps, default=(1.0, 0), key=itemgetter(0))
     found = []
     for client in dict.fromkeys(clients.tolist()):
         rows = clients == client
@@ -139,16 +140,9 @@ def spent(group: Group) -> list[Spent]:
         x, epsilon = x[kept], epsilon[kept]
         if len(x) > 1 and epsilon[0] == 0:  # nothing is spent before the first update
             x, epsilon = np.insert(x, 1, x[1]), np.insert(epsilon, 1, 0.0)
-        size = "all" if largest_small is None else "small" if sizes[client] <= largest_small else "large"
+        size = "all" if widest < 1.5 else "small" if sizes[client] <= largest_small else "large"
         found.append(Spent(client, sizes[client], size, x, epsilon))
     return found
-
-
-def _widest_gap(sizes: list[int]) -> int | None:
-    """Return the size below the widest gap between ascending sizes, None when they are alike."""
-    gaps = [(large / max(small, 1), small) for small, large in pairwise(sizes)]
-    ratio, below = max(gaps, default=(1.0, 0), key=itemgetter(0))
-    return below if ratio >= 1.5 else None
 
 
 def private_points(report: Report, partition: str, measure: Measure, *, published: bool = False) -> Points:

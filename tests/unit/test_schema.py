@@ -221,6 +221,9 @@ def test_own_columns_are_found_in_a_file_beside_the_schema(tmp_path: Path, monke
     (tmp_path / "schema.toml").write_text(TOML.replace('"number"', '"beside_it:Age"'))
     with pytest.raises(InputError, match="Cannot import 'beside_it'"):  # allowed by others, but not from this folder
         Schema.load(tmp_path / "schema.toml", ["beside_it:Age"])
+    SCHEMA.save(tmp_path / "plain.toml")
+    Schema.load(tmp_path / "plain.toml")
+    assert str(tmp_path) not in sys.path  # nor is the folder of a schema that names no column of its own
     assert type(Schema.load(tmp_path / "schema.toml").columns[0]).__name__ == "Age"
 
 

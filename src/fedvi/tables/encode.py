@@ -98,16 +98,10 @@ def encode(
 
 
 def encode_chunks(
-    schema: Schema,
-    source: Source,
-    *,
-    site_column: str | None = None,
-    target: bool = True,
-    encoding: str = "utf-8",
-    strict: bool = True,
+    schema: Schema, source: Source, *, site_column: str | None = None, target: bool = True, encoding: str = "utf-8"
 ) -> Iterator[Encoded]:
     """Yield a table encoded, chunk by chunk in the order of its rows; memory does not grow with the table."""
-    yield from Encoder(schema, open_table(source, encoding=encoding), site_column, target, strict).chunks()
+    yield from Encoder(schema, open_table(source, encoding=encoding), site_column, target, strict=True).chunks()
 
 
 class Encoder:

@@ -26,7 +26,7 @@ import numpy as np
 from fedvi.checks import whole
 from fedvi.errors import InputError
 from fedvi.tables.columns import OTHER, Category, Column, Number
-from fedvi.tables.encode import encode_chunks
+from fedvi.tables.encode import Encoder
 from fedvi.tables.read import (
     MISSING,
     NUMBER,
@@ -285,7 +285,7 @@ def _with_residual_scale(schema: Schema, target: NumberTarget, reader: TableSour
     step = math.ceil(rows * schema.dim * 4 / REGRESSION_BYTES)
     taken: list[tuple[np.ndarray, np.ndarray]] = []
     start = 0
-    for chunk in encode_chunks(schema, reader, strict=False):
+    for chunk in Encoder(schema, reader, site_column=None, target=True, strict=False).chunks():
         x, y = chunk.rows
         used = np.arange(-start % step, len(y), step)
         used = used[np.isfinite(y[used])]

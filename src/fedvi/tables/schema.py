@@ -154,9 +154,7 @@ class Schema:
         allow: own columns and targets that it may name, as "module:Class"; None for all, also those in files beside it.
         """
         content = read_toml(path, "a schema, as fedvi schema infer makes one")
-        if allow is None:
-            search(Path(path).parent)
-        return _from_content(content, str(path), allow)
+        return _from_content(content, str(path), allow, Path(path).parent if allow is None else None)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the schema as TOML, for people to edit."""
@@ -181,7 +179,16 @@ class Schema:
 # From a file, and to it.
 
 
-def _from_content(content: dict[str, Any], where: str, allow: Allow) -> Schema:
+def _from_content(content: dict[str, Any], where: str, allow: Allow, folder: Path | None = None) -> Schema:
+    """Return the schema that a table holds. folder: where modules of own columns may be, beside what is installed."""
+
+    def part(table: Any, role: str, path: str) -> Any:
+        if isinstance(table, dict) and isinstance(table.get("name"), str):
+            path = f"{path} ({table['name']})"
+        if folder is not None and isinstance(table, dict) and ":" in str(table.get("kind")):
+            search(folder)
+        return build(table, role, path, allow)
+
     try:
         check_keys(content, ("format", "intercept", "target", "columns"))
         for key in ("format", "target", "columns"):
@@ -194,17 +201,11 @@ def _from_content(content: dict[str, Any], where: str, allow: Allow) -> Schema:
         columns = content["columns"]
         if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
             raise InputError("Expected columns to be tables, each with the line [[columns]] above it.")
-        target = _part(content["target"], "target", "target", allow)
-        parts = (_part(column, "column", f"columns[{number}]", allow) for number, column in enumerate(columns, 1))
+        target = part(content["target"], "target", "target")
+        parts = (part(column, "column", f"columns[{number}]") for number, column in enumerate(columns, 1))
         return Schema(tuple(parts), target, content.get("intercept", True))
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def _part(table: Any, role: str, path: str, allow: Allow) -> Any:
-    """Return the column or target that a table describes; errors name it."""
-    named = isinstance(table, dict) and isinstance(table.get("name"), str)
-    return build(table, role, f"{path} ({table['name']})" if named else path, allow)
 
 
 def _lines(part: Part) -> str:

@@ -203,16 +203,14 @@ def page(folder: Folder, test: TestTable = None, page_host: PageHost = "127.0.0.
             time.sleep(LOOK)
 
 
-@contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[CoordinatorFile]:
+def _opened(folder: Path) -> CoordinatorFile:
     from fedvi.federation.coordinator_file import FILE, CoordinatorFile
 
     if not (folder / FILE).is_file():
         raise InputError(
             f"Expected the folder of a coordinator, got {folder} without {FILE}. Make one: federation init."
         )
-    with CoordinatorFile.open(folder / FILE) as store:
-        yield store
+    return CoordinatorFile.open(folder / FILE)
 
 
 @contextlib.contextmanager

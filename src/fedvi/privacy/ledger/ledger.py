@@ -207,11 +207,11 @@ class Ledger(Closing):
         """Have an older ledger of the same people pay for what the next entry here will plan or admit."""
         if updates > 0:
             with _of_same_people(older) as ledger:
-                bill = {"for": self._book.identity, "entry": len(self._book.entries)}
-                ledger._pay(event, updates, purpose, bill, self._book.unit, {self._book.identity})
+                newer, entry = self._book.identity, len(self._book.entries)
+                ledger._pay(event, updates, purpose, newer, entry, self._book.unit, {newer})
 
     def _pay(
-        self, event: AnyEvent, updates: int, purpose: str, bill: dict[str, Any], unit: str, asked: set[str]
+        self, event: AnyEvent, updates: int, purpose: str, newer: str, entry: int, unit: str, asked: set[str]
     ) -> None:
         """Pay at once for all that a newer ledger of the same people plans; a second time it is paid already.
 
@@ -221,9 +221,9 @@ class Ledger(Closing):
         for older in self._book.older:
             if older.ledger not in asked:
                 with _of_same_people(older) as ledger:
-                    ledger._pay(event, updates, purpose, bill, unit, asked)
-        charge = {"event": events.to_json(event), "purpose": purpose, "times": updates, **bill}
-        if any(entry.kind == CHARGE and entry.body == charge for entry in self._book.entries):
+                    ledger._pay(event, updates, purpose, newer, entry, unit, asked)
+        charge = {"event": events.to_json(event), "purpose": purpose, "times": updates, "for": newer, "entry": entry}
+        if any(paid.kind == CHARGE and paid.body == charge for paid in self._book.entries):
             return
         if self._book.unit != unit:
             raise LedgerError(

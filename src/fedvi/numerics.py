@@ -203,10 +203,6 @@ class Bounds:
         """Return the unit of the entries of a row."""
         return self.feature * 2.0 ** -row_bits(columns)
 
-    def square_step(self, columns: int) -> Float[Array, ""]:
-        """Return the unit to which their squares are rounded, so that these have as many bits."""
-        return self.feature**2 * 2.0 ** -row_bits(columns)
-
     def scalar_step(self, largest: Any, columns: int) -> Float[Array, ""]:
         """Return the unit of one number per row, at most `largest`, whose products with rounded squares are summed."""
         return power_above(largest) * 2.0 ** -(52 - row_bits(columns) - bits_of(self.rows))

@@ -93,7 +93,7 @@ class Projection(Protocol):
     def variance(self) -> Float[Array, " n"]:
         """Variances."""
 
-    def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> Any:
+    def pull_back(self, by_mean: Float[Array, " n"], by_variance: Float[Array, " n"]) -> Coordinates:
         """Return the gradient of `sum_i by_mean_i mean_i + by_variance_i variance_i`."""
 
 
@@ -136,11 +136,11 @@ class ProjectedVectors(abc.ABC):
         """Return the derivatives of each row's mean and variance along a direction, and how far off the second is."""
 
     @abc.abstractmethod
-    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Any:
+    def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Coordinates:
         """Return the weighted sum in whole `units`; every row's part is cut towards zero."""
 
     @abc.abstractmethod
-    def units(self, bounds: Bounds) -> Any:
+    def units(self, bounds: Bounds) -> Coordinates:
         """Return the unit of each entry of `whole_sum`; rows have no influence on it."""
 
 
@@ -159,7 +159,7 @@ class Coordinates(Protocol):
     def mean(self) -> Float[Array, "*batch d"]:
         """Mean of the parameters."""
 
-    def natural(self) -> Any:
+    def natural(self) -> GaussianFamily:
         """Return the same Gaussian in natural parameters."""
 
     def projection(self, x: Float[Array, "n d"]) -> Projection:

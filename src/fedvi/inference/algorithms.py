@@ -54,7 +54,7 @@ class Algorithm(abc.ABC):
     """
 
     solver: Solver[Any]
-    damping: Any
+    damping: float | Float[Array, ""]
     repair: bool
     client_level: ClientLevel | None
 
@@ -71,7 +71,7 @@ class Algorithm(abc.ABC):
         expected = self.solver.mechanism.batch_size(public_rows)
         return public_rows / expected * self.likelihood_scale(public, public_rows)
 
-    def change(self, factor: Any, target: Any) -> Any:
+    def change(self, factor: Factor, target: Factor) -> Factor:
         """Return what the factor is multiplied by on its way to the target: `(target / factor)^damping`."""
         return (target / factor) ** self.damping
 

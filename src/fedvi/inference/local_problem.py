@@ -20,11 +20,12 @@ from jaxtyping import Bool, Float, Int, UInt32
 from fedvi.checks import not_a_class, positive, whole
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import Factor, GaussianFamily
+from fedvi.families.base import Coordinates, Factor, GaussianFamily
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Conjugate, Model
 from fedvi.numerics import Array
 from fedvi.privacy.clipping import Batch
+from fedvi.privacy.lattice import Words
 from fedvi.privacy.mechanism import Mechanism
 from fedvi.privacy.without_privacy import FullBatch, Minibatch
 from fedvi.pytree import pytree, static, take
@@ -223,10 +224,10 @@ class GradientSteps:
         start = problem.start.coordinates()
         optimizer = self.optimizer(self.learning_rate)
 
-        def prior_part(q: Any) -> Any:
+        def prior_part(q: Coordinates) -> Float[Array, ""]:
             return q.kl(start) + q.expected_log(problem.removed)
 
-        def step(carry: tuple[Any, Any], k: Int[Array, ""]) -> tuple[tuple[Any, Any], Any]:
+        def step(carry: tuple[Any, optax.OptState], k: Int[Array, ""]) -> tuple[tuple[Any, optax.OptState], Words]:
             q, optimizer_state = carry
             gradient, seen = self.mechanism.gradient(model, q, draws.batch(rows, k), jax.grad(prior_part)(q))
             updates, optimizer_state = optimizer.update(gradient, optimizer_state, q)

@@ -30,7 +30,7 @@ decided where q is read (`fedvi.families.noisy`). All of it after the noise is p
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -38,7 +38,7 @@ from jaxtyping import Float, Int
 from fedvi.checks import in_range, not_a_class, one_number, positive, whole
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import GaussianFamily
+from fedvi.families.base import Coordinates, GaussianFamily
 from fedvi.families.noisy import NoisyGaussian
 from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.local_problem import Draws, Problem, Public, Seen, Solver
@@ -46,6 +46,7 @@ from fedvi.inference.rows import Rows
 from fedvi.models.base import Model, Part, VectorsOf
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.numerics import Array, Bounds, cut, row_bits, row_sums, widen
+from fedvi.privacy.lattice import Words
 from fedvi.privacy.mechanism import FullBatchGaussian, Mechanism
 from fedvi.pytree import pytree, static
 
@@ -116,20 +117,20 @@ class QuadraticPart:
     """
 
     model: LinearPredictorModel
-    share: Any
-    weight: Any
+    share: float | Float[Array, ""]
+    weight: float | Float[Array, ""]
 
-    def rows_at_once(self, q: Any, x: Array) -> int:
+    def rows_at_once(self, q: Coordinates, x: Array) -> int:
         """Return how many rows are best worked on together."""
         return self.model.rows_at_once(q, x)
 
-    def gradient(self, q: Any, x: Array, y: Array, weights: Array, z: Array) -> Quadratic:
+    def gradient(self, q: Coordinates, x: Array, y: Array, weights: Array, z: Array) -> Quadratic:
         """Return the weighted sums."""
         projection = q.projection(x)
         by_mean, _ = self.model.slopes(projection.mean, projection.variance, y, z)
         return Quadratic((weights * by_mean) @ x, self.weight * (weights @ (x * x)))
 
-    def row_vectors(self, q: Any, z: Array, feature_bound: Array) -> VectorsOf:
+    def row_vectors(self, q: Coordinates, z: Array, feature_bound: Array) -> VectorsOf:
         """Return from rows to their slopes and weighted squares, which are clipped apart."""
         one_number("share", self.share)
         one_number("weight", self.weight)
@@ -201,11 +202,11 @@ class AveragedQuadratics:
         self, problem: Problem, state: Averages, model: Model, rows: Rows, draws: Draws
     ) -> tuple[NoisyGaussian, Averages, Seen]:
         """Release once, average, and return the target factor, the averages and what was seen."""
-        likelihood: Any = model  # with curvature: `check` has seen to it
+        likelihood = cast(LinearPredictorModel, model)  # `needs` has been checked
         part = QuadraticPart(likelihood, self.share, self.weight)
         q, nothing = problem.start.coordinates(), jax.tree.map(jnp.zeros_like, state.quadratic)
 
-        def step(total: Quadratic, k: Int[Array, ""]) -> tuple[Quadratic, Any]:
+        def step(total: Quadratic, k: Int[Array, ""]) -> tuple[Quadratic, Words]:
             negative, seen = self.mechanism.gradient(part, q, draws.batch(rows, k), nothing)
             return jax.tree.map(lambda so_far, sums: so_far - sums / self.steps, total, negative), seen
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterable
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Int
@@ -35,6 +35,8 @@ from fedvi.families.base import Factor, GaussianFamily, require_proper
 from fedvi.inference.update import Release
 from fedvi.numerics import Array, default_namespace, namespace
 from fedvi.pytree import choose, leaves, loaded_jax, put, pytree, repeat, take
+
+F = TypeVar("F", bound=Factor)
 
 
 class Verdict(enum.IntEnum):
@@ -82,7 +84,7 @@ def init_server(prior: GaussianFamily, unit: Factor, clients: int) -> ServerStat
     )
 
 
-def server_step(state: ServerState, client: Any, release: Release) -> tuple[ServerState, Int[Array, ""]]:
+def server_step(state: ServerState, client: int | Array, release: Release) -> tuple[ServerState, Int[Array, ""]]:
     """Apply a release of client number `client`, and return the verdict; unless accepted, nothing changes. Pure."""
     xp, old = namespace(state.sequence), take(state.factors, client)
     product, lost = _accumulate(*_accumulate(state.product, state.lost, release.factor), old**-1)
@@ -183,7 +185,7 @@ def _check_form(release: Release, name: str, state: ServerState) -> None:
         raise MalformedRelease(f"Expected a whole sequence number from client {name!r}, got {release.sequence!r}.")
 
 
-def _form(factor: Any) -> str:
+def _form(factor: Factor) -> str:
     xp = default_namespace()
     parts = [f"{xp.result_type(leaf)}{list(np.shape(leaf))}" for leaf in leaves(factor)]
     return f"{type(factor).__name__}({', '.join(parts)})"
@@ -194,7 +196,7 @@ def _is_finite(factor: Factor) -> Array:
     return xp.all(xp.stack([xp.all(xp.isfinite(leaf)) for leaf in leaves(factor)]))
 
 
-def _accumulate(total: Any, lost: Any, factor: Any) -> tuple[Any, Any]:
+def _accumulate(total: F, lost: F, factor: F) -> tuple[F, F]:
     """Multiply `factor` into `total`, and its rounding error into `lost` (Knuth's two-sum, leaf by leaf)."""
     new = total * factor
     rounded = new / total

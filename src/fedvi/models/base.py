@@ -87,13 +87,13 @@ VectorsOf = Callable[[Array, Array, Array], Any]
 class RowSums(Protocol):
     """Anything with a vector per row that can be summed plainly, or privately: for a model, gradients."""
 
-    def rows_at_once(self, q: Any, x: Any) -> int:
+    def rows_at_once(self, q: Coordinates, x: Any) -> int:
         """Return how many rows of a buffer x are best worked on together."""
 
-    def gradient(self, q: Any, x: Any, y: Any, weights: Any, z: Any) -> Any:
+    def gradient(self, q: Coordinates, x: Any, y: Any, weights: Any, z: Any) -> Any:
         """Return the weighted sum over rows."""
 
-    def row_vectors(self, q: Any, z: Any, feature_bound: Any) -> VectorsOf:
+    def row_vectors(self, q: Coordinates, z: Any, feature_bound: Any) -> VectorsOf:
         """Return from rows to their vectors, in double precision."""
 
 

@@ -16,9 +16,7 @@ from rich.console import Console
 
 from browsers import chromium
 from fedvi.errors import InputError
-from fedvi.experiments import Results
-from fedvi.experiments.directory import MethodResult
-from fedvi.experiments.runs import RunResult
+from fedvi.experiments import MethodResult, Results, RunResult
 from fedvi.reports import markdown, merge, render, write_report
 from fedvi.reports.build import write_figures
 from fedvi.reports.charts import curve, spent, thin

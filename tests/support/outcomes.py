@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedvi.experiments import Results
-from fedvi.experiments.directory import MethodResult
-from fedvi.experiments.runs import RunResult
+from fedvi.experiments import MethodResult, Results, RunResult
 
 PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
     "A": {"pvi": (85.23, -0.3181), "global-vi": (85.21, -0.3184), "dp-pvi@0.50": (84.57, -0.3439),

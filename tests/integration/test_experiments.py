@@ -17,8 +17,7 @@ import tomli_w
 from federations import logistic_tables, pool
 from fedvi import PVI, Budget, NoiseAwarePVI, simulate
 from fedvi.config import build
-from fedvi.datasets import Iid, distribute
-from fedvi.datasets.paper_partition import PARTITIONS
+from fedvi.datasets import PARTITIONS, Iid, distribute
 from fedvi.errors import InputError
 from fedvi.experiments import Experiment, Results, RunDirectory, heatmap_experiment, paper_experiment, read
 from fedvi.experiments.config import shown

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import fedvi
 from fedvi import Budget
 from fedvi.datasets import (
+    PARTITIONS,
     ByColumn,
     DirichletLabels,
     Iid,
@@ -23,7 +24,6 @@ from fedvi.datasets import (
     distribute,
     paper_split,
 )
-from fedvi.datasets.paper_partition import PARTITIONS
 from fedvi.errors import InputError
 
 RHOS = (0, 0.5, 0.6, 0.7, 0.9, 0.95)

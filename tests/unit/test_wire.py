@@ -401,12 +401,12 @@ def test_a_hostile_message_of_the_largest_size_takes_no_longer_than_an_honest_on
     """As many arrays as fit, keys as many as fit: no work beyond what the size pays for."""
     names = {str(n): {"dtype": "F32", "shape": [0], "data_offsets": [HERE, HERE]} for n in range(1000)}
     keys = json.dumps({f"k{n}": n for n in range(6000)}).encode()
-    began = time.perf_counter()
+    began = time.process_time()
     refused_or_equal(with_header(HEADER, names))
     refused_or_equal(with_header(keys))
     refused_or_equal(with_header(b"[" + b"0," * 30_000 + b"0]"))
     refused_or_equal(with_header(b"9" * wire.LARGEST_HEADER))
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 @given(arrays_strategy())

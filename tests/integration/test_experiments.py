@@ -28,7 +28,7 @@ from fedvi.inference import GlobalVI, GradientSteps
 from fedvi.privacy import Minibatch
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
 from fedvi.reports import render
-from sweeps import EPSILONS, command, run_here, small_config, without_times
+from sweeps import EPSILONS, command, run_here, small_config
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alone(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """What comes out of the small experiment in one process."""
     return run_here(small_config(rows), tmp_path_factory.mktemp("alone") / "out")
-
-
-@pytest.fixture(scope="module")
-def together(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
-    """The run directory of the small experiment in two processes, and what comes out."""
-    out = tmp_path_factory.mktemp("together") / "out"
-    return out, run_here(small_config(rows), out, workers=2)
 
 
 # The paper
@@ -227,8 +220,8 @@ def test_a_run_is_what_simulate_returns(rows: Path, alone: Results) -> None:
         assert run.communications == truth.checkpoint.communications
 
 
-def test_the_directory_holds_everything(rows: Path, together: tuple[Path, Results]) -> None:
-    out, outcome = together
+def test_the_directory_holds_everything(rows: Path, alone: Results) -> None:
+    out, outcome = alone.path, alone
     assert tomllib.loads((out / "config.toml").read_text()) == {"format": 1, **small_config(rows)}
     assert {(p, m) for p, methods in outcome.results.items() for m in methods} == {
         (p, m) for p in ("even", "skewed") for m in ("pvi", "private@0.50", "private@1.00")
@@ -259,10 +252,6 @@ def test_the_directory_holds_everything(rows: Path, together: tuple[Path, Result
     again = read(out)
     assert again.results == outcome.results
     assert np.array_equal(again.history["log_likelihood"], history["log_likelihood"])
-
-
-def test_processes_change_nothing(alone: Results, together: tuple[Path, Results]) -> None:
-    assert without_times(alone) == without_times(together[1])
 
 
 def test_the_published_rule_exceeds_its_budget_and_less_is_proven(tmp_path: Path) -> None:

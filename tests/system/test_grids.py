@@ -6,6 +6,7 @@ import pytest
 
 from clipped import ALL_MODELS, MODELS, SPREADS, check_closed_form, check_long_sum, check_order
 from conjugate import SCHEDULES, SIZES, check_defaults, check_exact, check_mean_field
+from fedvi.inference import CentralisedVI, Committee
 
 
 @pytest.mark.parametrize("clients", SIZES)
@@ -22,9 +23,14 @@ def test_mean_field_runs_of_any_number_of_clients_converge_to_the_optimum(
     check_mean_field(clients, schedule, x64)
 
 
+@pytest.mark.parametrize(
+    "algorithm", [CentralisedVI(), Committee(), Committee(prior="split")], ids=["all", "same", "split"]
+)
 @pytest.mark.parametrize("clients", [2, 10])
-def test_defaults_reach_the_optimum_for_any_number_of_clients(clients: int) -> None:
-    check_defaults(clients)
+def test_defaults_reach_the_optimum_for_any_number_of_clients(
+    clients: int, algorithm: CentralisedVI | Committee
+) -> None:
+    check_defaults(clients, algorithm)
 
 
 @pytest.mark.usefixtures("x64")

@@ -1,4 +1,4 @@
-"""Experiments that are interrupted, or lose a worker, end as if nothing had happened."""
+"""Experiments in several processes, interrupted, or with a worker lost: they end as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tomli_w
 
 from federations import logistic_tables, pool
 from fedvi.experiments import Results, read
-from sweeps import command, long_config, run_here, wait_for, without_times
+from sweeps import command, long_config, run_here, small_config, wait_for, without_times
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,11 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """What comes out of the long experiment when nothing happens."""
     return run_here(long_config(rows), tmp_path_factory.mktemp("whole") / "out")
+
+
+def test_processes_change_nothing(rows: Path, tmp_path: Path) -> None:
+    alone, together = (run_here(small_config(rows), tmp_path / f"{workers}", workers) for workers in (1, 2))
+    assert without_times(alone) == without_times(together)
 
 
 @pytest.mark.parametrize("to", ["the whole group, as a terminal does", "the parent alone"])

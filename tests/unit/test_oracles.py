@@ -189,7 +189,8 @@ def test_logistic_pvi_converges_to_the_centralised_vi_optimum() -> None:
 
 
 def test_defaults_of_committee_and_centralised_vi_reach_the_optimum() -> None:
-    check_defaults(2)
+    check_defaults(2, CentralisedVI())
+    check_defaults(2, Committee())
 
 
 def test_stochastic_pvi_comes_close_to_the_optimum() -> None:

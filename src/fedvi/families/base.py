@@ -144,12 +144,9 @@ class ProjectedVectors(abc.ABC):
         """Return the unit of each entry of `whole_sum`; rows have no influence on it."""
 
 
-Slopes = tuple[Float[Array, " n"], Float[Array, " n"]]
-SlopesOf = Callable[[Float[Array, " n"], Float[Array, " n"]], Slopes]
-"""From mean and variance of `w'x_i` to the slopes of a function of them."""
-
-GradientsOf = Callable[[Float[Array, "n d"], Float[Array, " n"], SlopesOf], ProjectedVectors]
-"""From rows on their grid and their lengths to the gradients of functions with such slopes."""
+Projected = tuple[Float[Array, " n"], Float[Array, " n"], Callable[..., ProjectedVectors]]
+ProjectRows = Callable[[Float[Array, "n d"], Float[Array, " n"]], Projected]
+"""From rows on their grid and their lengths to mean and variance of `w'x_i`, and from slopes to `ProjectedVectors`."""
 
 
 class Coordinates(Protocol):
@@ -165,8 +162,8 @@ class Coordinates(Protocol):
     def projection(self, x: Float[Array, "n d"]) -> Projection:
         """Return the distribution of `w'x` for every row of x, with its derivatives in these coordinates."""
 
-    def exact(self, feature_bound: Float[Array, ""], steepest: Any, rounding: float) -> GradientsOf:
-        """Return from rows on their grid to their gradients; what does not depend on rows is computed here, once.
+    def exact(self, feature_bound: Float[Array, ""], steepest: Any, rounding: float) -> ProjectRows:
+        """Return the projection of rows on their grid; what does not depend on rows is computed here, once.
 
         steepest: the largest slope by a variance, or None. rounding: of slopes (`ProjectedVectors`).
         """

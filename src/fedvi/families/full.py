@@ -6,6 +6,7 @@ one costs O(d): meant for tens or hundreds of parameters.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import GaussianFamily, GradientsOf, ProjectedVectors, SlopesOf
+from fedvi.families.base import GaussianFamily, Projected, ProjectedVectors, ProjectRows
 from fedvi.numerics import (
     Array,
     Bounds,
@@ -70,22 +71,22 @@ class CholeskyCoordinates:
         """Return the distribution of `w'x` for every row of x, with its derivatives."""
         return CholeskyProjection(*self.moments(x), self, x)
 
-    def exact(self, feature_bound: Float[Array, ""], steepest: Any, rounding: float) -> GradientsOf:
-        """Return from rows on their grid to their gradients; L'x has entries with as many bits as x."""
+    def exact(self, feature_bound: Float[Array, ""], steepest: Any, rounding: float) -> ProjectRows:
+        """Return the projection of rows on their grid; L'x has entries with as many bits as x."""
         columns = self.mean.shape[-1]
         root, weights = (snapped(part, weight_bits(columns)) for part in (self.cholesky, self.mean))
         longest = power_above(feature_bound * jnp.max(jnp.sum(jnp.abs(root), axis=0)))
         scales, step = jnp.diagonal(root), longest * 2.0 ** -row_bits(columns)
         most = feature_bound**2 * (columns + jnp.max(scales) ** 2) * longest**2
 
-        def vectors(x: Float[Array, "n d"], lengths: Float[Array, " n"], slopes: SlopesOf) -> CholeskyVectors:
+        def project(x: Float[Array, "n d"], lengths: Float[Array, " n"]) -> Projected:
             forms = jnp.rint((x @ root) * (1 / step)) * step
             squares = x * x
             below = jnp.cumsum(squares[:, :0:-1], axis=1)[:, ::-1]  # sum over j > k, without subtracting
             factors = jnp.pad(below, ((0, 0), (0, 1))) + squares * (scales**2)[None]
             total, error = whole_row_sums(forms**2 * factors, most)
-            return CholeskyVectors(
-                *slopes(x @ weights, row_sums(forms**2)),
+            vectors = functools.partial(
+                CholeskyVectors,
                 norms=(lengths, 2 * jnp.sqrt(total + error)),
                 rows=x,
                 rounding=rounding,
@@ -94,8 +95,9 @@ class CholeskyCoordinates:
                 scales=scales,
                 feature_bound=feature_bound,
             )
+            return x @ weights, row_sums(forms**2), vectors
 
-        return vectors
+        return project
 
     def moments(self, x: Float[Array, "n d"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Return mean and variance of `w'x` for every row of x."""

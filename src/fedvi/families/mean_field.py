@@ -7,6 +7,7 @@ All operations are elementwise, so that a batch of Gaussians is the same class w
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import GaussianFamily, GradientsOf, ProjectedVectors, SlopesOf
+from fedvi.families.base import GaussianFamily, Projected, ProjectedVectors, ProjectRows
 from fedvi.numerics import (
     Array,
     Bounds,
@@ -124,8 +125,8 @@ class MeanFieldCoordinates:
         squares, variance = x * x, xp.exp(xp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))
         return MeanFieldProjection(x @ self.mean, squares @ variance, x, squares, variance)
 
-    def exact(self, feature_bound: Float[Array, ""], steepest: Any, rounding: float) -> GradientsOf:
-        """Return from rows on their grid to their gradients."""
+    def exact(self, feature_bound: Float[Array, ""], steepest: Any, rounding: float) -> ProjectRows:
+        """Return the projection of rows on their grid."""
         columns = self.mean.shape[-1]
         variance = jnp.exp(jnp.minimum(self.log_variance, HIGHEST_LOG_VARIANCE))
         square_step = feature_bound**2 * 2.0 ** -row_bits(columns)
@@ -134,11 +135,11 @@ class MeanFieldCoordinates:
         spreads = snapped(variance, weight_bits(columns)) * square_step
         entries = variance * (square_step / norm_step)
 
-        def vectors(x: Float[Array, "n d"], lengths: Float[Array, " n"], slopes: SlopesOf) -> MeanFieldVectors:
+        def project(x: Float[Array, "n d"], lengths: Float[Array, " n"]) -> Projected:
             squares = jnp.rint(x * x * (1 / square_step))
             of_variance = jnp.sqrt(row_sums(jnp.rint(squares * entries[None]) ** 2)) + 0.5 * math.sqrt(columns)
-            return MeanFieldVectors(
-                *slopes(x @ weights, squares @ spreads),
+            vectors = functools.partial(
+                MeanFieldVectors,
                 norms=(lengths, of_variance * norm_step),
                 rows=x,
                 rounding=rounding,
@@ -148,8 +149,9 @@ class MeanFieldCoordinates:
                 feature_bound=feature_bound,
                 steepest=steepest,
             )
+            return x @ weights, squares @ spreads, vectors
 
-        return vectors
+        return project
 
     def transform(self, z: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Turn standard normal draws into draws from the Gaussian."""

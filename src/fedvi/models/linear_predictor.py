@@ -158,16 +158,14 @@ class LinearPredictorModel(Model):
         coordinates, draws, bound = widen((q, z, feature_bound))
         known = self.steepest_variance_slope
         steepest = None if known is None else jnp.asarray(known, jnp.float64)
-        gradients = coordinates.exact(bound, steepest, self.slope_rounding)
+        project = coordinates.exact(bound, steepest, self.slope_rounding)
 
         def vectors(x: Array, y: Array, lengths: Array) -> Part:
-            def slopes(mean: PerRow, variance: PerRow) -> tuple[PerRow, PerRow]:
-                sensible = variance <= WIDEST
-                by_mean, by_variance = self.slopes(mean, jnp.where(sensible, variance, WIDEST), widen(y), draws)
-                if steepest is not None:
-                    by_variance = jnp.clip(by_variance, -steepest, steepest)
-                return by_mean, jnp.where(sensible, by_variance, 0)
-
-            return Part(gradients(widen(x), widen(lengths), slopes))
+            mean, variance, gradients = project(widen(x), widen(lengths))
+            sensible = variance <= WIDEST
+            by_mean, by_variance = self.slopes(mean, jnp.where(sensible, variance, WIDEST), widen(y), draws)
+            if steepest is not None:
+                by_variance = jnp.clip(by_variance, -steepest, steepest)
+            return Part(gradients(by_mean, jnp.where(sensible, by_variance, 0)))
 
         return vectors

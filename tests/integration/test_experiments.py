@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import tomli_w
 
-from federations import logistic_tables, pool
 from fedvi import PVI, Budget, NoiseAwarePVI, simulate
 from fedvi.config import build
 from fedvi.datasets import PARTITIONS, Iid, distribute
@@ -28,15 +27,12 @@ from fedvi.inference import GlobalVI, GradientSteps
 from fedvi.privacy import Minibatch
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
 from fedvi.reports import render
-from sweeps import EPSILONS, command, run_here, small_config
+from sweeps import EPSILONS, command, run_here, small_config, write_rows
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rows") / "rows.npz"
-    x, y = pool(logistic_tables([600], 3))
-    np.savez(path, x=x, y=y)
-    return path
+    return write_rows(tmp_path_factory.mktemp("rows") / "rows.npz")
 
 
 @pytest.fixture(scope="module")

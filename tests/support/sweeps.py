@@ -9,10 +9,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from federations import logistic_tables, pool
 from fedvi.experiments import Experiment, Results, RunDirectory
 from fedvi.experiments.local_pool import execute
 
 EPSILONS = (0.5, 0.75, 1.0)
+
+
+def write_rows(path: Path) -> Path:
+    """Write the rows of the experiments, and return where."""
+    x, y = pool(logistic_tables([600], 3))
+    np.savez(path, x=x, y=y)
+    return path
 
 
 def small_config(rows: Path) -> dict[str, Any]:

@@ -8,21 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tomli_w
 
-from federations import logistic_tables, pool
 from fedvi.experiments import Results, read
-from sweeps import command, long_config, run_here, small_config, wait_for, without_times
+from sweeps import command, long_config, run_here, small_config, wait_for, without_times, write_rows
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rows") / "rows.npz"
-    x, y = pool(logistic_tables([600], 3))
-    np.savez(path, x=x, y=y)
-    return path
+    return write_rows(tmp_path_factory.mktemp("rows") / "rows.npz")
 
 
 @pytest.fixture(scope="module")

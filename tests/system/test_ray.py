@@ -16,16 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import tomli_w
 
-from federations import logistic_tables, pool
 from fedvi import FedviError, __version__
 from fedvi.errors import InputError
 from fedvi.experiments import Results, RunDirectory, ray_pool, read
 from fedvi.experiments.local_pool import ONE_THREAD, execute
-from sweeps import long_config, run_here, wait_for, without_times
+from sweeps import long_config, run_here, wait_for, without_times, write_rows
 
 LONG_RUN = "ray::fedvi even pvi seed 1"
 """What Ray calls the process in which this run is made."""
@@ -111,9 +109,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("sweep"))
-        x, y = pool(logistic_tables([600], 3))
-        np.savez("rows.npz", x=x, y=y)
-        config = long_config(Path("rows.npz"))
+        config = long_config(write_rows(Path("rows.npz")))
         Path("sweep.toml").write_text(tomli_w.dumps(config))
         yield run_here(config, Path("truth"))
 

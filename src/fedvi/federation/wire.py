@@ -30,6 +30,8 @@ LONGEST_TEXT = 4096
 MOST_EVENTS = 64
 DTYPES = {"F32": np.float32, "F64": np.float64}
 
+LONGEST_NUMBER = 300
+
 POLL, FACTOR, WIDTH = "poll", "factor", "width"
 WORKING, PAUSED, SPENT, FINISHED, LEFT = "working", "paused", "spent", "finished", "left"
 POSTERIOR, REFUSED = "posterior", "refused"
@@ -44,7 +46,7 @@ Arrays = Mapping[str, np.ndarray]
 Tree = TypeVar("Tree")
 Message = TypeVar("Message", bound=msgspec.Struct)
 Count = Annotated[int, Meta(ge=0, lt=2**31)]
-Event = Annotated[dict[str, str | Annotated[int, Meta(ge=0, lt=2**53)] | float], Meta(max_length=16)]
+Event = Annotated[dict[str, str | int | float], Meta(max_length=16)]
 
 
 def one_of(*words: str) -> Meta:
@@ -189,7 +191,9 @@ def _unpack(data: bytes, largest: int) -> tuple[dict[str, Any], dict[str, np.nda
         arrays = {name: _array(part) for name, part in parts.items()}
         if len(text) > LARGEST_HEADER:
             raise MalformedRelease(f"Expected a header of at most {LARGEST_HEADER} bytes, got {len(text)}.")
-        header = json.loads(text.decode("utf-8"), parse_constant=_number, parse_float=_number, object_pairs_hook=_once)
+        header = json.loads(
+            text.decode("utf-8"), parse_constant=_number, parse_float=_number, parse_int=_whole, object_pairs_hook=_once
+        )
         _check_texts(header)
     except MalformedRelease:
         raise
@@ -210,6 +214,11 @@ def _number(text: str) -> float:
     number = float(text)
     _require(math.isfinite(number), f"the number {text[:80]}")
     return number
+
+
+def _whole(text: str) -> int:
+    _require(len(text) <= LONGEST_NUMBER, f"a number of {len(text)} digits")
+    return int(text)
 
 
 def _check_texts(value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -35,7 +36,8 @@ from fedvi.privacy import ClientLevel, FullBatchGaussian
 from fedvi.privacy.events import gaussian
 from fedvi.privacy.ledger import ledger as ledgers
 from fedvi.privacy.ledger.ledger import Ledger
-from fedvi.privacy.ledger.overlap import rows_digest
+from fedvi.privacy.ledger.overlap import Sketch, rows_digest
+from fedvi.privacy.ledger.witness import machine_key
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
 from fedvi.privacy.sampling import System
 from ledgers import BUDGET, DATA, UPDATE
@@ -343,6 +345,40 @@ def test_a_word_is_recorded_with_what_it_allows_or_not_at_all(
         with pytest.raises(RuntimeError):
             Ledger.create(second, BUDGET, DATA, accept="second ledger")
     assert not second.exists()
+
+
+def forget_that_it_was_made(state_directory: Path) -> None:
+    """Put the one witness back to where it expects a ledger and has not seen it: its maker was killed there."""
+    (seen,) = state_directory.glob("ledgers/*.witness")
+    with contextlib.closing(sqlite3.connect(seen)) as connection, connection:
+        connection.execute("UPDATE head SET number = -1")
+
+
+def test_a_kill_while_a_ledger_is_made_does_not_give_two_budgets(
+    path: Path, tmp_path: Path, state_directory: Path
+) -> None:
+    Ledger.create(path, BUDGET, DATA).close()
+    forget_that_it_was_made(state_directory)
+    with pytest.raises(OtherData, match=r"has a ledger already: .*ledger\.db"):
+        Ledger.create(tmp_path / "second.db", BUDGET, DATA)
+    with Ledger.open(path, DATA) as ledger:
+        assert not ledger.book.acknowledgements
+    assert not (tmp_path / "second.db").exists()
+
+
+def test_a_ledger_whose_maker_was_killed_is_asked_about_if_another_was_made_meanwhile(
+    path: Path, tmp_path: Path, state_directory: Path
+) -> None:
+    """It was taken elsewhere, so that the maker of the other could not find it; one row less is noticed too."""
+    x, y, key = np.random.default_rng(0).normal(size=(200, 4)), np.ones(200), machine_key()
+    Ledger.create(path, BUDGET, rows_digest(x, y), sketch=Sketch.of_arrays(x, y, key)).close()
+    forget_that_it_was_made(state_directory)
+    elsewhere, less = path.rename(tmp_path / "elsewhere.db"), (x[1:], y[1:])
+    Ledger.create(tmp_path / "second.db", BUDGET, rows_digest(*less), sketch=Sketch.of_arrays(*less, key)).close()
+    with pytest.raises(OtherData, match=r"has a ledger already: .*second\.db"):
+        Ledger.open(elsewhere, rows_digest(x, y))
+    Ledger.open(elsewhere, rows_digest(x, y), accept="other people").close()
+    Ledger.open(elsewhere, rows_digest(x, y)).close()
 
 
 def test_a_failed_creation_does_not_block_other_data(path: Path, state_directory: Path) -> None:

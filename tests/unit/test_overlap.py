@@ -249,6 +249,20 @@ def test_rows_of_long_ago_are_remembered(tmp_path: Path) -> None:
         make(tmp_path / "new", TABLE[1:], "c" * 64)
 
 
+def test_a_kill_after_other_data_were_accepted_leaves_them_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry is there, and the witness was not told of it: from now on nobody is asked about these rows."""
+    make(tmp_path / "old", people(1000, 9), "a" * 64).close()
+    with monkeypatch.context() as dying:
+        dying.setattr("fedvi.privacy.ledger.witness.Witness.see", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            Ledger.open(tmp_path / "old", "b" * 64, sketch=sketch(TABLE), accept=["other data"])
+    Ledger.open(tmp_path / "old", "b" * 64).close()
+    with pytest.raises(OtherData, match=r"old \(100% of the rows\)"):
+        make(tmp_path / "new", TABLE[1:], "c" * 64)
+
+
 def test_a_ledger_that_was_moved_here_is_compared_with_those_that_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,9 +29,10 @@ from fedvi.inference.update import ClientState, Release, check_request, checked_
 from fedvi.models.base import Model
 from fedvi.privacy.budget import Budget, warn_if_few
 from fedvi.privacy.events import NOT_PRIVATE, ROW, AnyEvent
+from fedvi.privacy.ledger.acknowledgements import MOVED, OTHER_DATA
 from fedvi.privacy.ledger.ledger import Ledger, read
 from fedvi.privacy.ledger.overlap import Sketch
-from fedvi.privacy.ledger.witness import MOVED, OTHER_DATA, machine_key
+from fedvi.privacy.ledger.witness import machine_key
 from fedvi.privacy.sampling import System, default_public_rows
 from fedvi.privacy.sums import BoundedSum
 

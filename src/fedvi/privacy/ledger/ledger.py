@@ -28,7 +28,7 @@ from fedvi.files import Closing, fingerprint
 from fedvi.privacy import events
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import CLIENT, ROW, AnyEvent
-from fedvi.privacy.ledger import witness
+from fedvi.privacy.ledger import acknowledgements, witness
 from fedvi.privacy.ledger.entries import (
     ACKNOWLEDGEMENT,
     CHARGE,
@@ -41,7 +41,7 @@ from fedvi.privacy.ledger.entries import (
     read_book,
     write_entries,
 )
-from fedvi.privacy.ledger.overlap import NO_SKETCH, Sketch
+from fedvi.privacy.ledger.overlap import Sketch
 from fedvi.privacy.ledger.statement import Spent
 from fedvi.sqlite import Locked
 
@@ -76,13 +76,13 @@ class Ledger(Closing):
             everything that is planned here too; `other people`, if the rows only look alike; `second ledger`, if the
             older one is lost: its spending is not counted, and no statement is a guarantee.
         """
-        path, accepted = Path(path), witness.confirmed(accept)
+        path, accepted = Path(path), acknowledgements.confirmed(accept)
         one_of("unit", unit, (ROW, CLIENT))
         identity, key = secrets.token_hex(16), secrets.token_hex(32)
         body = opening(identity, key, data, unit, schema, budget, public_rows)
         with witness.creating(), contextlib.ExitStack() as undo:
-            related = witness.related(data, sketch or NO_SKETCH)
-            others = witness.of_other_ledgers(related, accepted)
+            related = witness.related(data, sketch)
+            others = acknowledgements.of_other_ledgers(related, accepted)
             book = Book(str(path))
             entries = book.following((OPENED, body), *((ACKNOWLEDGEMENT, other) for other in others))
             for left in glob.glob(f".{glob.escape(path.name)}.*.unfinished", root_dir=path.parent):
@@ -120,34 +120,35 @@ class Ledger(Closing):
         accept: the warnings that a person confirms, each of which is recorded: `other data` if the data changed,
         `moved` if the ledger comes from another machine, `rolled back` if an older copy took its place.
         """
-        path, accepted = Path(path), witness.confirmed(accept)
+        path, accepted = Path(path), acknowledgements.confirmed(accept)
         with contextlib.ExitStack() as undo:
             database = undo.enter_context(Locked.open(path))
             book = read_book(database)
             print_of_data = fingerprint(book.key, data)
-            bodies = witness.of_other_data(path, book, print_of_data, schema, accepted)
+            bodies = acknowledgements.of_other_data(path, book, print_of_data, schema, accepted)
             seen = witness.Witness.open(book.identity, path, book.head)
             if seen is not None:
                 undo.enter_context(seen)
             others = []
-            if bodies or seen is None:
-                related = witness.related(data, sketch or NO_SKETCH, book.identity)
-                others = witness.of_other_ledgers(related, accepted)
+            if bodies or seen is None or seen.saw_nothing:  # its maker was killed; another may have been made meanwhile
+                own = seen.first_sketch if seen is not None and seen.saw_nothing else None
+                related = witness.related(data, sketch or own, book.identity)
+                others = acknowledgements.of_other_ledgers(related, accepted)
             if seen is None:
-                bodies += witness.of_move(path, accepted)
+                bodies += acknowledgements.of_move(path, accepted)
                 seen = undo.enter_context(witness.Witness.create(book.identity, path.resolve(), book.key))
                 seen.belongs_to(book.fingerprint)
-            bodies += witness.of_rollback(path, book, seen.saw_more_than(book), accepted)
+            bodies += acknowledgements.of_rollback(path, book, seen.saw_more_than(book), accepted)
             ledger = cls(path, database, book, seen)
             for older in (OlderLedger(**older) for body in others for older in body.get("older", ())):
                 for event in book.planned:
                     ledger._have_paid(older, event, book.remaining(event), TRAINING)
+            seen.belongs_to(print_of_data)  # before the entry: from then on nobody is asked again
+            if sketch is not None:
+                seen.remember(sketch)
             if bodies or others:
                 ledger._append(*((ACKNOWLEDGEMENT, body) for body in (*bodies, *others)))
             seen.see(book.head)
-            seen.belongs_to(print_of_data)
-            if sketch is not None:
-                seen.remember(sketch)
             undo.pop_all()
             return ledger
 

@@ -9,13 +9,6 @@ What a witness cannot notice: ledger and witness both being set back, such as by
 
 A witness also keeps a sketch of the ledger's rows (`fedvi.privacy.ledger.overlap`), to notice when another ledger is
 made for the same people.
-
-What was noticed is a warning, which a person may confirm by its name. Each confirmation is recorded as an entry.
-
-    other data      the rows changed            moved          the ledger comes from another machine
-    rolled back     an older copy took its place; no statement is a guarantee any more
-    same people     some rows have a ledger already: the older one pays for everything too
-    other people    the rows only look alike    second ledger  the older one is lost; no statement is a guarantee
 """
 
 from __future__ import annotations
@@ -24,22 +17,14 @@ import dataclasses
 import hmac
 import os
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from fedvi.checks import one_of
-from fedvi.errors import LedgerError, LedgerRolledBack, OtherData
+from fedvi.errors import LedgerError, LedgerRolledBack
 from fedvi.files import Closing, Lock, fingerprint, write
-from fedvi.privacy.ledger.entries import Book, Entry
-from fedvi.privacy.ledger.overlap import Overlap, Sketch
+from fedvi.privacy.ledger.entries import Book, Entry, read_book
+from fedvi.privacy.ledger.overlap import NO_SKETCH, Overlap, Sketch
 from fedvi.sqlite import Locked
-
-OTHER_DATA, MOVED, ROLLED_BACK = "other data", "moved", "rolled back"
-SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER = "same people", "other people", "second ledger"
-WARNINGS = (OTHER_DATA, MOVED, ROLLED_BACK, SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER)
-
-Body = dict[str, Any]  # what is recorded of a confirmation
 
 SCHEMA = """
 CREATE TABLE ledger (path TEXT NOT NULL, salt TEXT NOT NULL);
@@ -108,6 +93,16 @@ class Witness(Closing):
     def saw_more_than(self, book: Book) -> int | None:
         """Return the number of an entry that the witness saw and the book lacks, or None."""
         return _missing(_head(self._database), book)
+
+    @property
+    def saw_nothing(self) -> bool:
+        """Whether the ledger's maker was killed before the witness saw an entry."""
+        return _head(self._database)[0] < 0
+
+    @property
+    def first_sketch(self) -> Sketch | None:
+        """What the rows of the ledger looked like when it was made."""
+        return next(iter(_sketches(self._database)), None)
 
     def expect(self, entry: Entry) -> None:
         """Remember what a new ledger will begin with, before it is in its place."""
@@ -192,22 +187,21 @@ class Related:
     overlap: Overlap
 
 
-def related(digest: str, sketch: Sketch, but: str = "") -> list[Related]:
+def related(digest: str, sketch: Sketch | None, but: str = "") -> list[Related]:
     """Return the ledgers that were made here for some of the same rows; a witness that cannot be read might be of one.
 
     digest: of the rows, which finds the same rows where a sketch tells nothing. but: identity of a ledger to leave out.
     """
     found = []
     for path in sorted(_path("").parent.glob("*.witness")):
-        if not _has_seen_anything(path) or path.stem == but:
+        if path.stem == but or not (_has_seen_anything(path) or _is_of_a_ledger(path)):
             continue
         try:
             with Locked.look(path) as database:
                 ledger, key = database.execute("SELECT path, salt FROM ledger")[0]
                 prints = [row[0] for row in database.execute("SELECT fingerprint FROM data")]
-                there = database.execute("SELECT name FROM sqlite_master WHERE name = 'sketch'")
-                kept = database.execute("SELECT data FROM sketch") if there else []
-            overlaps = [sketch.overlap(Sketch.from_bytes(row[0])) for row in kept]
+                kept = _sketches(database)
+            overlaps = [(sketch or NO_SKETCH).overlap(each) for each in kept]
             overlaps = [overlap for overlap in overlaps if overlap.is_noticed]
             if any(hmac.compare_digest(fingerprint(key, digest), known) for known in prints):
                 overlaps = [Overlap(1.0, 0, 0)]
@@ -216,6 +210,27 @@ def related(digest: str, sketch: Sketch, but: str = "") -> list[Related]:
         if overlaps:
             found.append(Related(str(ledger), path.stem, max(overlaps, key=lambda overlap: overlap.share)))
     return found
+
+
+def _is_of_a_ledger(path: Path) -> bool:
+    """Tell whether a witness that saw nothing is of a ledger that is in its place: its maker was killed after that."""
+    if not _seen(path)[1]:
+        return False
+    with Locked.look(path) as database:
+        ledger = Path(database.only("SELECT path FROM ledger")[0])
+    if not ledger.exists():
+        return False
+    try:
+        with Locked.look(ledger) as database:
+            return read_book(database).identity == path.stem
+    except LedgerError:
+        return True  # damaged, or of another version: it may be
+
+
+def _sketches(database: Locked) -> list[Sketch]:
+    """Return what the rows of a ledger ever looked like."""
+    there = database.execute("SELECT name FROM sqlite_master WHERE name = 'sketch'")
+    return [Sketch.from_bytes(data) for (data,) in database.execute("SELECT data FROM sketch")] if there else []
 
 
 def _make_directory(path: Path) -> None:
@@ -229,72 +244,3 @@ def _make_directory(path: Path) -> None:
 
 def _path(identity: str) -> Path:
     return state_directory() / "ledgers" / f"{identity}.witness"
-
-
-def confirmed(accept: Collection[str]) -> set[str]:
-    """Return the names of the warnings that a person confirms."""
-    names = {accept} if isinstance(accept, str) else set(accept)
-    for name in names:
-        one_of("accept", name, WARNINGS)
-    return names
-
-
-def of_other_data(path: Path, book: Book, fingerprint: str, schema: str, accepted: set[str]) -> list[Body]:
-    """Return what is recorded if the data or its schema changed, or raise `OtherData` to ask."""
-    if (fingerprint, schema) == (book.fingerprint, book.schema):
-        return []
-    if OTHER_DATA in accepted:
-        return [{"accepted": OTHER_DATA, "fingerprint": fingerprint, "schema": schema}]
-    if schema != book.schema:
-        raise OtherData(
-            f"The data of ledger {path} was encoded by feature schema {book.schema[:12] or 'none'}, got "
-            f"{schema[:12] or 'none'}. Use the same schema file; if the federation changed it, accept {OTHER_DATA!r}."
-        )
-    raise OtherData(
-        f"Ledger {path} belongs to other data. Open it with the rows that it was made for; if the data "
-        f"changed, accept {OTHER_DATA!r}."
-    )
-
-
-def of_move(path: Path, accepted: set[str]) -> list[Body]:
-    """Return what is recorded if this machine does not know the ledger, or raise `LedgerRolledBack` to ask."""
-    if MOVED in accepted:
-        return [{"accepted": MOVED}]
-    raise LedgerRolledBack(
-        f"Ledger {path} is not known on this machine, so that nobody can tell whether it is the newest copy. If you "
-        f"brought it here and it is, accept {MOVED!r}."
-    )
-
-
-def of_rollback(path: Path, book: Book, missing: int | None, accepted: set[str]) -> list[Body]:
-    """Return what is recorded if the book lacks an entry that existed, or raise `LedgerRolledBack` to ask."""
-    if missing is None:
-        return []
-    if ROLLED_BACK in accepted:
-        caveat = f"the ledger was rolled back from entry {missing} to entry {book.head.number}"
-        return [{"accepted": ROLLED_BACK, "caveat": caveat}]
-    raise LedgerRolledBack(
-        f"Ledger {path} was rolled back: it lacks entry {missing}, which existed. Restore the newest copy. To go on "
-        f"without what is lost, accept {ROLLED_BACK!r}; no statement of this ledger will be a guarantee."
-    )
-
-
-def of_other_ledgers(related: list[Related], accepted: set[str]) -> list[Body]:
-    """Return what is recorded about older ledgers of some of the same rows, or raise `OtherData` to ask."""
-    if not related:
-        return []
-    found = ", ".join(f"{each.path} ({each.overlap})" for each in related)
-    chosen = [name for name in (SAME_PEOPLE, OTHER_PEOPLE, SECOND_LEDGER) if name in accepted]
-    if len(chosen) != 1:
-        raise OtherData(
-            f"Some of this data has a ledger already: {found}. Open that one, if it is the same data. If it is about "
-            f"the same people, and nothing that was released about them had an influence on the new settings, accept "
-            f"{SAME_PEOPLE!r}: the older ledger pays for everything too. If other people only look alike, accept "
-            f"{OTHER_PEOPLE!r}. If the older ledger is lost, restore it or accept {SECOND_LEDGER!r}."
-        )
-    body: Body = {"accepted": chosen[0], "overlap": found}
-    if chosen[0] == SAME_PEOPLE:
-        body["older"] = [{"path": each.path, "ledger": each.ledger} for each in related]
-    if chosen[0] == SECOND_LEDGER:
-        body["caveat"] = "the data had a ledger before this one, whose spending is not counted here"
-    return [body]

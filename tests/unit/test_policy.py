@@ -13,7 +13,9 @@ import pytest
 from fedvi import Fitted, fit
 from fedvi.errors import InputError
 from fedvi.federation.description import Description
+from fedvi.federation.invitation import make_federation, unpack_kit
 from fedvi.federation.settings import FOLDER, SiteSettings
+from fedvi.federation.transports.flare.workspace import write_workspace
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.inference import spec
 from small_federation import SCHEMA, description, open_coordinator, open_site, rows_of
@@ -133,6 +135,27 @@ def test_a_kit_whose_schema_names_a_foreign_column_imports_nothing(place: Place)
     assert not (schema.parent / "imported").exists()
     assert type(found.schema.columns[0]).__name__ == "Bent"
     assert found.digest != description().digest
+
+
+def test_nothing_in_a_kit_is_ever_searched_for_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX imports whatever `jax_plugins` it finds, so that a folder on the path is code that runs."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    make_federation(description(), tmp_path / "coordinator")
+    kit = unpack_kit(tmp_path / "coordinator" / "kits" / "north.zip")
+    schema = kit / FOLDER / "schema.toml"
+    schema.write_text(schema.read_text().replace('"number"', '"fedvi.tables.columns:Number"'))
+    write_workspace(kit)
+    settings = SiteSettings(kit, tmp_path / "rows.csv", tmp_path / "site.ledger", 1.0)
+    assert settings.description.sites == ("north", "south")
+    assert not [entry for entry in sys.path if Path(entry).resolve().is_relative_to(tmp_path)]
+
+
+@pytest.mark.parametrize("elsewhere", ["../schema.toml", "/shared/schema.toml", "other.toml"])
+def test_a_kit_names_no_schema_but_its_own(place: Place, elsewhere: str) -> None:
+    file = place.kit / FOLDER / "federation.toml"
+    file.write_text(file.read_text().replace('"schema.toml"', f'"{elsewhere}"'))
+    with pytest.raises(InputError, match=r"Expected schema = 'schema\.toml' in a kit"):
+        _ = place.settings().description
 
 
 def test_a_policy_that_came_with_the_kit_is_refused(place: Place) -> None:

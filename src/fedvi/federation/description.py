@@ -76,6 +76,32 @@ class StoppingRule:
 
 
 @dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a federation meets: all that an engine needs to know of it. Reading it builds and imports nothing."""
+
+    name: str
+    sites: tuple[str, ...]
+    host: str = "localhost"
+    port: int = 8002
+
+    def __post_init__(self) -> None:
+        for what, name in (("name", self.name), *(("a site's name", site) for site in self.sites)):
+            check_name(what, name)
+        if not self.sites or len(set(self.sites)) < len(self.sites):
+            raise InputError(f"Expected at least one site, and every one once, got {list(self.sites)}.")
+        if not HOST.fullmatch(self.host):
+            raise InputError(f"Expected the name or the address of the coordinator's host, got {self.host!r}.")
+        whole("port", self.port, 1, 65535)
+
+    @classmethod
+    def load(cls, folder: Path) -> Place:
+        """Return the place of the federation whose file is in this folder."""
+        content = read_toml(folder / FILE, "a federation")
+        own = {key: content[key] for key in ("name", "sites") if key in content}
+        return fill(cls, own | dict(_table(content, "coordinator")), str(folder / FILE))
+
+
+@dataclasses.dataclass(frozen=True)
 class Description:
     """One federation.
 
@@ -103,20 +129,14 @@ class Description:
     kinds: Allow = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for what, name in (("name", self.name), *(("a site's name", site) for site in self.sites)):
-            check_name(what, name)
+        Place(self.name, self.sites, self.host, self.port)
         if asking := self.schema.questions:
             raise InputError(
                 f'Expected a schema by which no site refuses because of a row, got missing or unknown = "error" in '
                 f"{', '.join(asking)}: a refusal is a noiseless answer. Use 'indicator', 'centre' or 'other'."
             )
-        if not self.sites or len(set(self.sites)) < len(self.sites):
-            raise InputError(f"Expected at least one site, and every one once, got {list(self.sites)}.")
-        if not HOST.fullmatch(self.host):
-            raise InputError(f"Expected the name or the address of the coordinator's host, got {self.host!r}.")
         whole("rows", self.rows, 2)
         whole("updates", self.updates, 1)
-        whole("port", self.port, 1, 65535)
         positive("epsilon", self.epsilon)
         if self.prior_variance is not None:
             most = (LARGEST_PREDICTOR / (2 * self.schema.feature_bound)) ** 2
@@ -152,6 +172,8 @@ class Description:
         try:
             if not isinstance(content.get("schema"), str):
                 raise InputError("Expected the key schema, the path of the feature schema.")
+            if kinds is not None and content["schema"] != SCHEMA_FILE:  # another party must not choose what is read
+                raise InputError(f"Expected schema = {SCHEMA_FILE!r} in a kit, got {content['schema']!r}.")
             return cls._from_content(content, Schema.load(path.parent / content["schema"], kinds), kinds)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None

@@ -183,8 +183,8 @@ class DeclaredRows:
         x, y = _arrays(table, "the client's table")
         model.check_form(x, y, "the client's table")
         y = model.targets(y)
-        finite = np.isfinite(x.reshape(len(x), -1)).all(axis=1) & np.isfinite(y.reshape(len(y), -1)).all(axis=1)
-        good = finite & model.usable(y)
+        finite = [np.isfinite(part).all(axis=tuple(range(1, part.ndim))) for part in (x, y)]
+        good = finite[0] & finite[1] & model.usable(y)
         if not good.all():
             x, y = x[good], y[good]
         data, public, left_out = rows_digest(x, y), declared(len(x)), len(good) - len(x)

@@ -112,7 +112,7 @@ class Sketch:
     @classmethod
     def of_arrays(cls, x: np.ndarray, y: np.ndarray, key: bytes) -> Sketch:
         """Return the sketch of rows that came as numbers."""
-        table = np.concatenate([np.reshape(part, (len(part), -1)) for part in (x, y)], axis=1)
+        table = np.concatenate([_flat(x), _flat(y)], axis=1)
         blocks = (table[start : start + 65_536] for start in range(0, len(table), 65_536))
         return cls.of([number_hashes(column, key) for column in block.T] for block in blocks)
 
@@ -196,11 +196,16 @@ class _Collector:
 
 def rows_digest(x: ArrayLike, y: ArrayLike) -> str:
     """Return what identifies the rows of a data set, in whatever order and floating-point type they come."""
-    features, targets = (np.asarray(part, np.float32).reshape(len(part), -1) for part in map(np.asarray, (x, y)))
+    features, targets = (_flat(np.asarray(part, np.float32)) for part in (x, y))
     table = np.ascontiguousarray(np.concatenate([features, targets], axis=1)) + np.float32(0)  # -0 is 0
     rows = sorted(hashlib.blake2b(row.data, digest_size=32).digest() for row in table)
     shape = f"{table.shape[0]} rows of {features.shape[1]} and {targets.shape[1]} columns "
     return hashlib.sha256(shape.encode() + b"".join(rows)).hexdigest()
+
+
+def _flat(part: np.ndarray) -> np.ndarray:
+    """Return one line of numbers per row, also of no rows."""
+    return part.reshape(len(part), math.prod(part.shape[1:]))
 
 
 def number_hashes(values: Float[np.ndarray, " n"], key: bytes) -> Hashes:

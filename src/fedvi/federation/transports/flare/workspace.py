@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvi.errors import InputError
-from fedvi.federation.description import Description
+from fedvi.federation.description import Place
 from fedvi.federation.transports.flare.names import (
     AUTHORITY,
     CERTIFICATE,
@@ -54,18 +54,18 @@ RESOURCES: dict[str, Any] = {
 """One class that a job may name, no streaming of logs."""
 
 
-def site_of(kit: Path) -> tuple[Description, str]:
+def site_of(kit: Path) -> tuple[Place, str]:
     """Return federation and site of a kit."""
-    description = Description.load(kit / SITE_FOLDER, kinds=None)  # nothing is built of it: only names are read
+    place = Place.load(kit / SITE_FOLDER)
     site = common_name(kit / STARTUP_FOLDER / CERTIFICATE)
-    if site not in description.sites:
-        raise InputError(f"Expected a kit for one of {', '.join(description.sites)}, got one for {site!r}: {kit}.")
-    return description, site
+    if site not in place.sites:
+        raise InputError(f"Expected a kit for one of {', '.join(place.sites)}, got one for {site!r}: {kit}.")
+    return place, site
 
 
 def write_workspace(kit: Path) -> Path:
     """Write FLARE's folder of the site whose kit this is anew, all but the log, and return it."""
-    description, site = site_of(kit)
+    place, site = site_of(kit)
     engine = kit / ENGINE_FOLDER
     if engine.is_symlink():
         raise InputError(f"Expected {engine} to be a folder of its own, got a link to another. Ask for the kit again.")
@@ -79,22 +79,22 @@ def write_workspace(kit: Path) -> Path:
         (engine / name).mkdir(mode=0o700)
     for name in (CERTIFICATE, KEY, AUTHORITY):
         shutil.copy(kit / STARTUP_FOLDER / name, engine / STARTUP_FOLDER)
-    _write(engine / STARTUP_FOLDER / CONNECTION, _connection(description, site))
+    _write(engine / STARTUP_FOLDER / CONNECTION, _connection(place, site))
     _write(engine / LOCAL_FOLDER / "resources.json", RESOURCES)
     _write(engine / LOCAL_FOLDER / "authorization.json", policy(AT_SITE))
     _write(engine / LOCAL_FOLDER / "log_config.json", LOGGING)
     return engine
 
 
-def _connection(description: Description, site: str) -> dict[str, Any]:
+def _connection(place: Place, site: str) -> dict[str, Any]:
     return {
         "format_version": 2,
         "require_signed_jobs": True,
         "servers": [
             {
-                "name": description.name,
-                "service": {"target": f"{description.host}:{description.port}", "scheme": SCHEME},
-                "identity": description.host,
+                "name": place.name,
+                "service": {"target": f"{place.host}:{place.port}", "scheme": SCHEME},
+                "identity": place.host,
             }
         ],
         "client": {

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from fedvi.audit import Subject
 from fedvi.audit.subject import everybody, silent
 from fedvi.errors import InputError
 from fedvi.inference import AveragedQuadratics, GradientSteps, PrivateClient, Public
+from fedvi.numerics import double_precision, on_row_grid, row_lengths
 from fedvi.privacy import FullBatchGaussian
 from fedvi.privacy.ledger.ledger import read
 from fedvi.privacy.sampling import System
@@ -123,6 +125,32 @@ def test_sums_do_not_depend_on_the_order_of_rows(kind: str) -> None:
     for seed in range(20):
         order = np.random.default_rng(seed).permutation(ROWS)
         assert np.array_equal(sums(chosen, x[order], y[order], q), first)
+
+
+@pytest.mark.parametrize("family", [Gaussian, FullGaussian])
+def test_a_row_gives_the_same_bits_at_every_place_of_a_block(family: type[Gaussian] | type[FullGaussian]) -> None:
+    """Products and sums of a block are compiled together, and some places may be rounded once instead of twice."""
+    model, dim, bound = LogisticRegression(), 3, 64.0
+
+    @jax.jit
+    def slopes_of(q: Any, x: Any, y: Any, lengths: Any) -> list[Any]:
+        blocks = [part.reshape(2, q.rows_at_once(dim), *part.shape[1:]) for part in (x, y, lengths)]
+        with double_precision():
+            vectors = model.row_vectors(q, jnp.zeros(0, jnp.float32), jnp.float32(bound))
+            found = jax.lax.map(lambda block: vectors(*block).vectors, tuple(blocks))
+            numbers = (found.by_mean, found.by_variance, *found.norms)
+            return [jax.lax.bitcast_convert_type(part.reshape(-1), jnp.uint32) for part in numbers]
+
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        mean, std = rng.normal(size=dim) * 10 ** rng.uniform(-2, 1.5) / bound, 10 ** rng.uniform(-3, 1, dim) / bound
+        spread = np.diag(std**2) if family is FullGaussian else std**2
+        q = family.from_moments(mean, spread).coordinates()
+        count = 2 * q.rows_at_once(dim)
+        x, _ = on_row_grid(np.tile(rng.normal(size=dim) * 20, (count, 1)).astype(np.float32), bound)
+        for part in slopes_of(q, x, np.ones(count, np.float32), row_lengths(x)):
+            words = np.asarray(part)
+            assert np.all(words == words[0])
 
 
 def opened(path: Path) -> PrivateClient:

@@ -219,6 +219,13 @@ def test_a_private_client_counts_unusable_rows_as_nothing_and_tells(tmp_path: Pa
         client.update(Gaussian.standard(3))
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_table_without_any_usable_row_is_a_table_like_others(tmp_path: Path, rows: int) -> None:
+    nothing = np.full((rows, 3), np.nan), np.ones(rows)
+    with opened(tmp_path / "ledger", nothing, public_rows=200) as client:
+        client.update(Gaussian.standard(3))
+
+
 def test_simulations_warn_about_features_beyond_the_bound() -> None:
     x, y = table(200)
     x[0, 0] = 100.0

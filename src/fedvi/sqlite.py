@@ -75,8 +75,9 @@ class Database(Closing):
         exists = cls.missing(f"{path} exists already. Open it, or choose another name.")
         if os.path.lexists(path):
             raise exists
-        if (log := path.with_name(f"{path.name}-wal")).exists():  # SQLite would play it into the new file
-            raise cls.missing(f"{log} is left over from a file that is gone. Restore that one, or take both away.")
+        for log in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-journal")):
+            if log.exists():  # SQLite would play it into the new file
+                raise cls.missing(f"{log} is left over from a file that is gone. Restore that one, or take both away.")
         unfinished = unfinished_name(path)
         try:
             unfinished.unlink(missing_ok=True)  # of a process with the same number that was killed

@@ -35,6 +35,7 @@ from fedvi.inference import private_client as private_module
 from fedvi.privacy import ClientLevel, FullBatchGaussian
 from fedvi.privacy.events import gaussian
 from fedvi.privacy.ledger import ledger as ledgers
+from fedvi.privacy.ledger.entries import OPENED, Book, opening, write_entries
 from fedvi.privacy.ledger.ledger import Ledger
 from fedvi.privacy.ledger.overlap import Sketch, rows_digest
 from fedvi.privacy.ledger.witness import machine_key
@@ -379,6 +380,26 @@ def test_a_ledger_whose_maker_was_killed_is_asked_about_if_another_was_made_mean
         Ledger.open(elsewhere, rows_digest(x, y))
     Ledger.open(elsewhere, rows_digest(x, y), accept="other people").close()
     Ledger.open(elsewhere, rows_digest(x, y)).close()
+
+
+@pytest.mark.parametrize("left", ["-wal", "-journal"])
+def test_what_is_left_of_a_ledger_that_is_gone_is_not_played_into_a_new_one(path: Path, left: str) -> None:
+    log = path.with_name(path.name + left)
+    log.write_bytes(b"of another")
+    with pytest.raises(LedgerError, match=rf"ledger\.db{left} is left over .* take both away"):
+        Ledger.create(path, BUDGET, DATA)
+    assert log.exists()
+    assert not path.exists()
+
+
+def test_a_new_ledger_is_read_from_its_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on disk counts, not what was to be written."""
+    opened = opening("another", "00", DATA, "row", "", BUDGET, None)
+    entries = Book("another").following((OPENED, opened))
+    monkeypatch.setattr(ledgers, "write_entries", lambda made, _: write_entries(made, entries))
+    with pytest.raises(LedgerError, match="holds something else than was written"):
+        Ledger.create(path, BUDGET, DATA)
+    assert not path.exists()
 
 
 def test_a_failed_creation_does_not_block_other_data(path: Path, state_directory: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,38 @@ def test_a_kill_after_other_data_were_accepted_leaves_them_remembered(
     Ledger.open(tmp_path / "old", "b" * 64).close()
     with pytest.raises(OtherData, match=r"old \(100% of the rows\)"):
         make(tmp_path / "new", TABLE[1:], "c" * 64)
+
+
+def test_older_ledgers_say_that_a_newer_one_was_rolled_back(tmp_path: Path) -> None:
+    """What was released under the lost entries was about their people too."""
+    make(tmp_path / "oldest", TABLE, "a" * 64).close()
+    make(tmp_path / "old", TABLE[1:], "b" * 64, "same people").close()
+    with make(tmp_path / "new", TABLE[2:], "c" * 64, "same people") as ledger:
+        ledger.plan(EVENT, 2)
+    shutil.copy(tmp_path / "new", tmp_path / "copy")
+    for _ in range(2):
+        with Ledger.open(tmp_path / "new", "c" * 64, accept=["rolled back"]) as ledger:
+            ledger.charge(EVENT)
+        shutil.copy(tmp_path / "copy", tmp_path / "new")
+    for name, digest in (("oldest", "a" * 64), ("old", "b" * 64)):
+        with Ledger.open(tmp_path / name, digest) as ledger:
+            (caveat,) = ledger.spent.caveats
+            assert caveat.startswith("of a newer ledger of the same people: the ledger was rolled back from entry 3")
+
+
+def test_what_a_ledger_spent_elsewhere_is_paid_for_where_its_people_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "here", TABLE, "a" * 64).close()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("FEDVI_STATE_DIR", str(tmp_path / "elsewhere"))
+        with make(tmp_path / "new", TABLE[1:], "b" * 64) as ledger:
+            ledger.plan(EVENT, 3)
+            ledger.charge(EVENT)
+            ledger.charge(EVENT)
+    accept = ["moved", "same people"]
+    Ledger.open(tmp_path / "new", "b" * 64, sketch=sketch(TABLE[1:]), accept=accept).close()
+    assert read(tmp_path / "here").charged == {EVENT: 3}  # two were used there, one may be used here
 
 
 def test_a_ledger_that_was_moved_here_is_compared_with_those_that_are(

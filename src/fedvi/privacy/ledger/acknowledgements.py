@@ -72,6 +72,14 @@ def of_rollback(path: Path, book: Book, missing: int | None, accepted: set[str])
     )
 
 
+def of_a_newer_ledger(identity: str, bodies: list[Body]) -> list[Body]:
+    """Return what an older ledger of the same people records of the caveats of a newer one, for which it pays."""
+    return [
+        {**body, "for": identity, "caveat": f"of a newer ledger of the same people: {body['caveat']}"}
+        for body in bodies
+    ]
+
+
 def of_other_ledgers(related: list[Related], accepted: set[str]) -> list[Body]:
     """Return what is recorded about older ledgers of some of the same rows, or raise `OtherData` to ask."""
     if not related:

@@ -15,10 +15,11 @@ nothing released had an influence on them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import os
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from fedvi.privacy.ledger.statement import Spent
 from fedvi.sqlite import Locked
 
 TRAINING = "training"
+Olders = Sequence[OlderLedger]
 
 
 class Ledger(Closing):
@@ -83,8 +85,7 @@ class Ledger(Closing):
         with witness.creating(), contextlib.ExitStack() as undo:
             related = witness.related(data, sketch)
             others = acknowledgements.of_other_ledgers(related, accepted)
-            book = Book(str(path))
-            entries = book.following((OPENED, body), *((ACKNOWLEDGEMENT, other) for other in others))
+            entries = Book(str(path)).following((OPENED, body), *((ACKNOWLEDGEMENT, other) for other in others))
             for left in glob.glob(f".{glob.escape(path.name)}.*.unfinished", root_dir=path.parent):
                 (path.parent / left).unlink(missing_ok=True)  # of a process that was killed
             seen = witness.Witness.create(identity, path.resolve(), key)
@@ -96,8 +97,9 @@ class Ledger(Closing):
             database = Locked.create(path, SCHEMA, lambda made: write_entries(made, entries))
             undo.callback(path.unlink, missing_ok=True)
             undo.callback(database.close)
-            for entry in entries:
-                book.append(entry)
+            book = read_book(database)
+            if book.entries != entries:
+                raise LedgerError(f"{path} holds something else than was written: take away what is left beside it.")
             seen.see(book.head)
             undo.pop_all()
         return cls(path, database, book, seen)
@@ -114,9 +116,8 @@ class Ledger(Closing):
     ) -> Ledger:
         """Open the ledger of a data set.
 
-        data: `rows_digest(x, y)`. schema: digest of the feature schema that they were encoded by, if any.
-        sketch: of the rows. If these changed, or the ledger was moved, older ledgers of the same people are noticed as
-            in `create`; they then pay for what is planned here and not yet used.
+        data, schema: as in `create`. sketch: of the rows. If these changed, or the ledger was moved, older ledgers of
+            the same people are noticed as there. They pay for what may still be used here; after a move, for all of it.
         accept: the warnings that a person confirms, each of which is recorded: `other data` if the data changed,
         `moved` if the ledger comes from another machine, `rolled back` if an older copy took its place.
         """
@@ -127,9 +128,8 @@ class Ledger(Closing):
             print_of_data = fingerprint(book.key, data)
             bodies = acknowledgements.of_other_data(path, book, print_of_data, schema, accepted)
             seen = witness.Witness.open(book.identity, path, book.head)
-            if seen is not None:
-                undo.enter_context(seen)
-            others = []
+            undo.enter_context(seen or contextlib.nullcontext())
+            others, moved = [], seen is None
             if bodies or seen is None or seen.saw_nothing:  # its maker was killed; another may have been made meanwhile
                 own = seen.first_sketch if seen is not None and seen.saw_nothing else None
                 related = witness.related(data, sketch or own, book.identity)
@@ -138,16 +138,18 @@ class Ledger(Closing):
                 bodies += acknowledgements.of_move(path, accepted)
                 seen = undo.enter_context(witness.Witness.create(book.identity, path.resolve(), book.key))
                 seen.belongs_to(book.fingerprint)
-            bodies += acknowledgements.of_rollback(path, book, seen.saw_more_than(book), accepted)
+            lost = acknowledgements.of_rollback(path, book, seen.saw_more_than(book), accepted)
             ledger = cls(path, database, book, seen)
-            for older in (OlderLedger(**older) for body in others for older in body.get("older", ())):
-                for event in book.planned:
-                    ledger._have_paid(older, event, book.remaining(event), TRAINING)
+            found = [OlderLedger(**older) for body in others for older in body.get("older", ())]
+            for caution in acknowledgements.of_a_newer_ledger(book.identity, lost):
+                ledger._tell((*book.older, *found), functools.partial(Ledger._note, body=caution))
+            for event, planned in book.planned.items():
+                ledger._have_paid(found, event, planned if moved else book.remaining(event), TRAINING)
             seen.belongs_to(print_of_data)  # before the entry: from then on nobody is asked again
             if sketch is not None:
                 seen.remember(sketch)
-            if bodies or others:
-                ledger._append(*((ACKNOWLEDGEMENT, body) for body in (*bodies, *others)))
+            if said := [*bodies, *lost, *others]:
+                ledger._append(*((ACKNOWLEDGEMENT, body) for body in said))
             seen.see(book.head)
             undo.pop_all()
             return ledger
@@ -199,31 +201,32 @@ class Ledger(Closing):
             raise BudgetClosed(self._book.closed(event, max(wanted, 1), already))
         said = {"independent": True} if anew and independent else {}
         body = {"event": events.to_json(event), "updates": wanted, "purpose": purpose, "anew": anew, **said}
-        for older in self._book.older:
-            self._have_paid(older, event, wanted, purpose)
+        self._have_paid(self._book.older, event, wanted, purpose)
         self._append((PLAN, body))
         return self.remaining(event)
 
-    def _have_paid(self, older: OlderLedger, event: AnyEvent, updates: int, purpose: str) -> None:
-        """Have an older ledger of the same people pay for what the next entry here will plan or admit."""
-        if updates > 0:
+    def _tell(self, olders: Olders, record: Callable[[Ledger], None], told: frozenset[str] = frozenset()) -> None:
+        """Have older ledgers of the same people record something; those that are older still do so before."""
+        told |= {self._book.identity}
+        for older in (older for older in olders if older.ledger not in told):
             with _of_same_people(older) as ledger:
-                newer, entry = self._book.identity, len(self._book.entries)
-                ledger._pay(event, updates, purpose, newer, entry, self._book.unit, {newer})
+                ledger._tell(ledger._book.older, record, told)
+                record(ledger)
 
-    def _pay(
-        self, event: AnyEvent, updates: int, purpose: str, newer: str, entry: int, unit: str, asked: set[str]
-    ) -> None:
-        """Pay at once for all that a newer ledger of the same people plans; a second time it is paid already.
+    def _note(self, body: dict[str, Any]) -> None:
+        """Record what happened to a newer ledger of the same people, once."""
+        if all(entry.body != body for entry in self._book.acknowledgements):
+            self._append((ACKNOWLEDGEMENT, body))
 
-        Ledgers that are older still pay before, unless they were asked already.
-        """
-        asked = asked | {self._book.identity}
-        for older in self._book.older:
-            if older.ledger not in asked:
-                with _of_same_people(older) as ledger:
-                    ledger._pay(event, updates, purpose, newer, entry, unit, asked)
-        charge = {"event": events.to_json(event), "purpose": purpose, "times": updates, "for": newer, "entry": entry}
+    def _have_paid(self, olders: Olders, event: AnyEvent, updates: int, purpose: str) -> None:
+        """Have older ledgers of the same people pay for what the next entry here will plan or admit."""
+        whose = {"for": self._book.identity, "entry": len(self._book.entries)}
+        charge = {"event": events.to_json(event), "purpose": purpose, "times": updates, **whose}
+        if updates > 0:
+            self._tell(olders, lambda older: older._pay(event, updates, charge, self._book.unit))
+
+    def _pay(self, event: AnyEvent, updates: int, charge: dict[str, Any], unit: str) -> None:
+        """Pay at once for all that a newer ledger of the same people plans; a second time it is paid already."""
         if any(paid.kind == CHARGE and paid.body == charge for paid in self._book.entries):
             return
         if self._book.unit != unit:
@@ -232,11 +235,10 @@ class Ledger(Closing):
                 "cannot pay for the new one. Use the same unit."
             )
         if updates > self._book.budget.most_updates(event, self._book.planned):
-            raise BudgetClosed(
-                f"Of {self._path}, a ledger of the same people: "
-                + self._book.closed(event, updates, self._book.planned)
-            )
-        plan = {"event": charge["event"], "updates": updates, "purpose": purpose, "anew": False, "independent": True}
+            closed = self._book.closed(event, updates, self._book.planned)
+            raise BudgetClosed(f"Of {self._path}, a ledger of the same people: {closed}")
+        plan = {name: charge[name] for name in ("event", "purpose")}
+        plan |= {"updates": updates, "anew": False, "independent": True}
         self._append((PLAN, plan), (CHARGE, charge))
 
     def charge(self, event: AnyEvent, purpose: str = TRAINING) -> int:
@@ -281,14 +283,12 @@ def _of_same_people(older: OlderLedger) -> Iterator[Ledger]:
     path = Path(older.path)
     if not path.is_file():
         raise OtherData(f"The older ledger of the same people, {path}, is not there. Restore it.")
-    with contextlib.ExitStack() as undo:
-        database = undo.enter_context(Locked.open(path))
+    with Locked.open(path) as database, contextlib.ExitStack() as undo:
         book = read_book(database)
         if book.identity != older.ledger:
             raise OtherData(f"{path} is not the older ledger of the same people, but another. Restore that one.")
         seen = witness.Witness.open(older.ledger, path, book.head)
-        if seen is not None:
-            undo.enter_context(seen)
+        undo.enter_context(seen or contextlib.nullcontext())
         if seen is None or seen.saw_more_than(book) is not None:
             raise LedgerRolledBack(f"Ledger {path} is not the newest copy, or not of this machine. Restore it.")
         yield Ledger(path, database, book, seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import stat
@@ -144,7 +145,7 @@ def test_a_number_has_one_hash_however_it_comes() -> None:
 def test_a_sketch_of_many_batches_is_that_of_one() -> None:
     rng = np.random.default_rng(0)
     columns = [rng.integers(0, 2**63, 50_000).astype(np.uint64) for _ in range(3)]
-    whole, parts = Sketch.of([columns]), Sketch.of([[column[k::5] for column in columns] for k in range(5)])
+    whole, parts = Sketch.of([columns], KEY), Sketch.of([[column[k::5] for column in columns] for k in range(5)], KEY)
     assert np.array_equal(whole.whole.hashes, parts.whole.hashes)
     assert np.array_equal(whole.parts.hashes, parts.parts.hashes)
     assert whole.whole.distinct == pytest.approx(50_000, rel=0.1)
@@ -158,6 +159,24 @@ def test_the_machines_key_is_made_once_and_for_its_owner_alone() -> None:
     assert len(machine_key()) == 32
     if os.name == "posix":
         assert stat.S_IMODE(os.stat(state_directory() / "rows.key").st_mode) == 0o600
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 33])
+def test_a_damaged_key_is_refused_with_a_remedy(content: bytes) -> None:
+    machine_key()
+    (state_directory() / "rows.key").write_bytes(content)
+    with pytest.raises(LedgerError, match=rf"rows\.key is damaged: expected 32 bytes, got {len(content)}. Restore it"):
+        machine_key()
+
+
+def test_a_sketch_says_by_which_key_and_older_ones_are_read_that_do_not() -> None:
+    own = sketch(TABLE)
+    head, _, body = own.to_bytes().partition(b"\n")
+    assert Sketch.from_bytes(own.to_bytes()).key == own.key
+    assert KEY.hex() not in own.key
+    before = Sketch.from_bytes(json.dumps(json.loads(head)[:-1]).encode() + b"\n" + body)
+    assert before.key == ""
+    assert own.overlap(before).share == 1.0
 
 
 # Ledgers
@@ -175,6 +194,26 @@ def test_a_second_ledger_for_some_of_the_same_rows_is_asked_about(tmp_path: Path
         make(tmp_path / "new", TABLE[1:], "b" * 64)
     assert not (tmp_path / "new").exists()
     make(tmp_path / "stranger", people(1000, 9), "c" * 64).close()
+
+
+def test_a_second_ledger_is_asked_about_if_the_key_of_the_first_is_lost(tmp_path: Path) -> None:
+    """Sketches by two keys have nothing in common; nobody can tell whether the rows have."""
+    x, y = np.random.default_rng(0).normal(size=(500, 4)), np.ones(500)
+
+    def made(name: str, rows: int, *accept: str) -> None:
+        found = Sketch.of_arrays(x[:rows], y[:rows], machine_key())
+        Ledger.create(tmp_path / name, Budget(1.0, 1e-5), f"{rows:064d}", sketch=found, accept=accept).close()
+
+    made("old", 500)
+    (state_directory() / "rows.key").unlink()
+    with pytest.raises(
+        OtherData, match=r"old \(unknown, because rows\.key is not the key that its rows were hashed by"
+    ):
+        made("new", 499)
+    made("new", 499, "same people")
+    assert [each.path for each in read(tmp_path / "new").older] == [str((tmp_path / "old").resolve())]
+    with pytest.raises(OtherData, match=r"new \(100% of the rows\)"):
+        made("newest", 498)
 
 
 def test_a_word_that_other_people_look_alike_is_recorded(tmp_path: Path) -> None:

@@ -189,5 +189,5 @@ def sketch_of(schema: Schema, source: Source, key: bytes, *, encoding: str = "ut
         return text_hashes(np.asarray(chunk.texts[name].codes), chunk.texts[name].values, key)
 
     return as_text_where_needed(
-        wanted, lambda: Sketch.of([hashes(chunk, name) for name in wanted] for chunk in reader.chunks(wanted))
+        wanted, lambda: Sketch.of(([hashes(chunk, name) for name in wanted] for chunk in reader.chunks(wanted)), key)
     )

@@ -44,18 +44,24 @@ Hashes = UInt64[np.ndarray, " n"]
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """What two tables have in common: share of rows of the smaller one, and hashes of either kind beyond accidents."""
+    """What two tables have in common: share of rows of the smaller one, and hashes of either kind beyond accidents.
+
+    other_key: they were hashed by two keys, so that nobody can tell.
+    """
 
     share: float
     rows: float
     parts: float
+    other_key: bool = False
 
     @property
     def is_noticed(self) -> bool:
         """Whether a person should be asked."""
-        return self.rows >= HITS or self.parts >= HITS
+        return self.rows >= HITS or self.parts >= HITS or self.other_key
 
     def __str__(self) -> str:
+        if self.other_key:
+            return "unknown, because rows.key is not the key that its rows were hashed by"
         if self.share >= 0.005:
             return f"{self.share:.0%} of the rows"
         return "rows that agree but for one column" if self.parts >= HITS else "unknown"
@@ -85,14 +91,15 @@ class Smallest:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sketch:
-    """A sketch of a table. rows: how many it had."""
+    """A sketch of a table. rows: how many it had. key: tells by which key it was hashed; empty if nobody knows."""
 
     rows: int
     whole: Smallest
     parts: Smallest
+    key: str = ""
 
     @classmethod
-    def of(cls, batches: Iterable[Sequence[Hashes]]) -> Sketch:
+    def of(cls, batches: Iterable[Sequence[Hashes]], key: bytes) -> Sketch:
         """Return the sketch of a table that comes in batches of hashed columns (`number_hashes`, `text_hashes`)."""
         rows, whole, without = 0, _Collector(WHOLE), list[_Collector]()
         for columns in batches:
@@ -107,14 +114,15 @@ class Sketch:
         for part in telling:
             pool.merge(part)
         parts = Smallest(pool.hashes, pool.repeated, sum(part.distinct for part in telling))
-        return cls(rows, Smallest(whole.hashes, whole.repeated, whole.distinct), parts)
+        identifier = hashlib.blake2b(key=key, person=b"fedvi rows.key", digest_size=16).hexdigest()
+        return cls(rows, Smallest(whole.hashes, whole.repeated, whole.distinct), parts, identifier)
 
     @classmethod
     def of_arrays(cls, x: np.ndarray, y: np.ndarray, key: bytes) -> Sketch:
         """Return the sketch of rows that came as numbers."""
         table = np.concatenate([_flat(x), _flat(y)], axis=1)
         blocks = (table[start : start + 65_536] for start in range(0, len(table), 65_536))
-        return cls.of([number_hashes(column, key) for column in block.T] for block in blocks)
+        return cls.of(([number_hashes(column, key) for column in block.T] for block in blocks), key)
 
     @property
     def is_telling(self) -> bool:
@@ -125,6 +133,8 @@ class Sketch:
         """Return what two tables have in common."""
         if not (self.is_telling and other.is_telling):
             return Overlap(0.0, 0, 0)
+        if self.key and other.key and self.key != other.key:
+            return Overlap(0.0, 0, 0, other_key=True)
         rows, shared = self.whole.common(other.whole, WHOLE)
         parts, _ = self.parts.common(other.parts, ALL)
         return Overlap(min(1.0, shared / max(1, min(self.whole.distinct, other.whole.distinct))), rows, parts)
@@ -132,19 +142,20 @@ class Sketch:
     def to_bytes(self) -> bytes:
         """Return the sketch as bytes, for a file of one's own."""
         lists = [self.whole.hashes, self.whole.repeated, self.parts.hashes, self.parts.repeated]
-        about = [self.rows, self.whole.distinct, self.parts.distinct, *map(len, lists)]
+        about = [self.rows, self.whole.distinct, self.parts.distinct, *map(len, lists), self.key]
         return json.dumps(about).encode() + b"\n" + np.concatenate(lists).tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Sketch:
-        """Return the sketch that `to_bytes` wrote."""
+        """Return the sketch that `to_bytes` wrote; before version 0.2 it did not say by which key."""
         head, _, body = data.partition(b"\n")
-        rows, whole, parts, *lengths = json.loads(head)
-        lists = np.split(np.frombuffer(body, np.uint64), np.cumsum(lengths[:-1]))
-        return cls(rows, Smallest(lists[0], lists[1], whole), Smallest(lists[2], lists[3], parts))
+        rows, whole, parts, one, two, three, _, *key = json.loads(head)
+        lists = np.split(np.frombuffer(body, np.uint64), np.cumsum([one, two, three]))
+        return cls(rows, Smallest(lists[0], lists[1], whole), Smallest(lists[2], lists[3], parts), *key)
 
 
-NO_SKETCH = Sketch(0, *[Smallest(np.zeros(0, np.uint64), np.zeros(0, np.uint64), 0)] * 2)
+_NOTHING = Smallest(np.zeros(0, np.uint64), np.zeros(0, np.uint64), 0)
+NO_SKETCH = Sketch(0, _NOTHING, _NOTHING)
 """Of a table about which nothing is known."""
 
 

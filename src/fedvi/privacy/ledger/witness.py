@@ -33,6 +33,9 @@ CREATE TABLE head (number INTEGER NOT NULL, chain TEXT NOT NULL);
 """
 
 
+KEY_BYTES = 32  # of the machine's key
+
+
 def state_directory() -> Path:
     """Return where witnesses live."""
     if given := os.environ.get("FEDVI_STATE_DIR"):
@@ -47,8 +50,14 @@ def machine_key() -> bytes:
     _make_directory(path.parent)
     with Lock(path.with_suffix(".lock"), str(path), wait=10.0):
         if not path.exists():
-            write(path, secrets.token_bytes(32), private=True)
-        return path.read_bytes()
+            write(path, secrets.token_bytes(KEY_BYTES), private=True)
+        key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise LedgerError(
+            f"{path} is damaged: expected {KEY_BYTES} bytes, got {len(key)}. Restore it. If it is lost, delete it: "
+            "then a new key is made, and who makes a ledger will be asked about those that were made before."
+        )
+    return key
 
 
 class Witness(Closing):

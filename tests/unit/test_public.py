@@ -29,7 +29,8 @@ from fedvi.inference import GradientSteps, PrivateClient, Public
 from fedvi.privacy import ClientLevel, FullBatch, FullBatchGaussian, PoissonGaussian, calibrate
 from fedvi.privacy.budget import default_delta
 from fedvi.privacy.ledger.disclosure import disclosure, to_markdown
-from fedvi.privacy.ledger.ledger import read
+from fedvi.privacy.ledger.ledger import Ledger, read
+from fedvi.privacy.ledger.overlap import rows_digest
 from fedvi.privacy.sampling import Seeded, default_public_rows, most_rows, poisson_sample
 from fedvi.privacy.sums import BoundedSum
 from fedvi.tables import BinaryTarget, Category, Number, Schema
@@ -77,6 +78,21 @@ def test_the_ledger_keeps_the_declared_number_for_ever(tmp_path: Path) -> None:
         opened(tmp_path / "ledger", (x, y), public_rows=1300)
     with pytest.raises(InputError, match="Expected at most 1100 rows for 1000 declared ones, got more"):
         opened(tmp_path / "other", (x, y), public_rows=1000, accept=["second ledger"])
+
+
+def test_a_ledger_that_was_made_without_a_number_of_rows_keeps_the_first_that_is_declared(tmp_path: Path) -> None:
+    """Ledgers of earlier versions have none; the number may not follow the table from one opening to the next."""
+    x, y = table(1000)
+    Ledger.create(tmp_path / "ledger", Budget(5.0, 1e-5), rows_digest(x, y)).close()
+    before = read(tmp_path / "ledger").entries
+    for rows in ((x, y), (x[1:], y[1:])):
+        with opened(tmp_path / "ledger", rows, budget=Budget(5.0, 1e-5), accept=["other data"]) as client:
+            assert client.public_rows == 1000
+    book = read(tmp_path / "ledger")
+    assert book.public_rows == 1000
+    assert book.entries[: len(before)] == before
+    assert [entry.kind for entry in book.entries].count("declared") == 1
+    assert "1000 rows" in CliRunner().invoke(app, ["ledger", "show", str(tmp_path / "ledger")]).output
 
 
 def test_everything_public_is_the_same_for_neighbouring_tables(tmp_path: Path) -> None:

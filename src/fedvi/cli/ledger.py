@@ -100,7 +100,8 @@ def _show(book: Book, last: int) -> None:
     from fedvi.privacy.events import from_json, summarise
 
     def row(entry: Entry) -> tuple[object, ...]:
-        what = entry.body.get("purpose") or entry.body.get("accepted") or entry.body["ledger"]
+        named = [entry.body[name] for name in ("purpose", "accepted", "ledger") if entry.body.get(name)]
+        what = named[0] if named else f"{entry.body['public_rows']} rows"
         if "event" in entry.body:
             times = f"{entry.body['updates']} x " if "updates" in entry.body else ""
             what = f"{what}: {times}({summarise(from_json(entry.body['event']))})"

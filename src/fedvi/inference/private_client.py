@@ -135,6 +135,7 @@ class PrivateClient(Closing):
             )
         try:
             _check_same(opened, fixed, algorithm.protection.unit)
+            opened.declare(rows.public)
             kept = init_client(algorithm, public.prior) if state is None else state
             client = cls(rows, model, algorithm, public, schema, purpose, opened, kept)
             _plan_beside(opened, beside, client.event)

@@ -9,6 +9,7 @@ file can write all of it anew. It is there to notice accidents.
 |-------------------|---------------------------------------------------------------------------------------|
 | `opened`          | identity of the ledger, budget, unit of privacy, declared number of rows, fingerprint |
 |                   | and schema of the data                                                                |
+| `declared`        | the declared number of rows of a ledger that was made without one                     |
 | `plan`            | an event and how often it may happen; `anew` if plans made before were given up       |
 | `charge`          | an event that is about to happen, or `times` of them, planned `for` another ledger    |
 | `acknowledgement` | a warning that a person confirmed: other data, a move, a rollback                     |
@@ -32,7 +33,7 @@ from fedvi.privacy.budget import Budget
 from fedvi.privacy.ledger.statement import Spent
 from fedvi.sqlite import Locked
 
-OPENED, PLAN, CHARGE, ACKNOWLEDGEMENT = "opened", "plan", "charge", "acknowledgement"
+OPENED, DECLARED, PLAN, CHARGE, ACKNOWLEDGEMENT = "opened", "declared", "plan", "charge", "acknowledgement"
 OLD_ACKNOWLEDGEMENT, OLD_UNITS = "word", {"example": events.ROW}
 """Names that ledgers of version 0.1 hold, and what they are called now."""
 
@@ -77,7 +78,7 @@ class Book:
 
     planned, charged: how often each event may happen, and did. by_purpose: the latter by what it was for.
     identity: what tells this ledger from all others. key: of the data's fingerprint. unit: of privacy.
-    public_rows: how many rows were declared when the ledger was made; None for ledgers of earlier versions.
+    public_rows: how many rows were declared, once and for all; None for ledgers of version 0.1 until used.
     fingerprint, schema: of the data that the ledger belongs to, and hash of its feature schema, as last accepted.
     older: the ledgers of the same people, which pay for everything too.
     """
@@ -125,7 +126,9 @@ class Book:
             body = entry.body
             if entry.kind == OPENED:
                 self.identity, self.key, self.budget = str(body["ledger"]), str(body["salt"]), Budget(**body["budget"])
-                self.unit, self.public_rows = OLD_UNITS.get(body["unit"], str(body["unit"])), body.get("public_rows")
+                self.unit = OLD_UNITS.get(body["unit"], str(body["unit"]))
+            if entry.kind in (OPENED, DECLARED) and self.public_rows is None:
+                self.public_rows = body.get("public_rows")
             if entry.kind == OPENED or _is_acknowledgement(entry):
                 self.fingerprint = str(body.get("fingerprint", self.fingerprint))
                 self.schema = str(body.get("schema", self.schema))
@@ -169,6 +172,14 @@ class Book:
         return (
             f"{which} would spend eps={self.budget.spent(total):.4g} of {self.budget.epsilon:g}"
             f"{' beside what is planned' if already is self.planned and already else ''}: budget closed."
+        )
+
+    def late(self) -> str:
+        """Say that settings were chosen after releases, and what to do."""
+        return (
+            f"{sum(self.charged.values())} releases were made under the plans of {self.where}, and accountant "
+            f"{self.budget.accountant!r} covers only settings that were fixed before them. If nothing that was "
+            "released had an influence on the new ones, say independent=True; otherwise use accountant 'filter'."
         )
 
     @property

@@ -33,6 +33,7 @@ from fedvi.privacy.ledger import acknowledgements, witness
 from fedvi.privacy.ledger.entries import (
     ACKNOWLEDGEMENT,
     CHARGE,
+    DECLARED,
     OPENED,
     PLAN,
     SCHEMA,
@@ -83,8 +84,7 @@ class Ledger(Closing):
         identity, key = secrets.token_hex(16), secrets.token_hex(32)
         body = opening(identity, key, data, unit, schema, budget, public_rows)
         with witness.creating(), contextlib.ExitStack() as undo:
-            related = witness.related(data, sketch)
-            others = acknowledgements.of_other_ledgers(related, accepted)
+            others = acknowledgements.of_other_ledgers(witness.related(data, sketch), accepted)
             entries = Book(str(path)).following((OPENED, body), *((ACKNOWLEDGEMENT, other) for other in others))
             for left in glob.glob(f".{glob.escape(path.name)}.*.unfinished", root_dir=path.parent):
                 (path.parent / left).unlink(missing_ok=True)  # of a process that was killed
@@ -168,6 +168,11 @@ class Ledger(Closing):
         """Return how often the event may still happen."""
         return self._book.remaining(event)
 
+    def declare(self, public_rows: int) -> None:
+        """Declare the number of rows for ever, if the ledger was made without one."""
+        if self._book.public_rows is None:
+            self._append((DECLARED, {"public_rows": public_rows}))
+
     def plan(
         self,
         event: AnyEvent,
@@ -187,12 +192,7 @@ class Ledger(Closing):
             return self.remaining(event)
         anew = bool(self._book.charged)
         if anew and self._book.budget.accountant != "filter" and not independent:
-            released, accountant = sum(self._book.charged.values()), self._book.budget.accountant
-            raise ChosenLate(
-                f"{released} releases were made under the plans of {self._path}, and accountant {accountant!r} covers "
-                "only settings that were fixed before them. If nothing that was released had an influence on the new "
-                "ones, say independent=True; otherwise use accountant 'filter'."
-            )
+            raise ChosenLate(self._book.late())
         already = self._book.charged if anew else self._book.planned
         most = self._book.budget.most_updates(event, already)
         wanted = most if updates is None else updates

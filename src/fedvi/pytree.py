@@ -34,9 +34,33 @@ def loaded_jax() -> ModuleType | None:
 def register_waiting() -> None:
     """Load JAX and register the classes that wait for it."""
     while _waiting:
-        import jax
+        _register(_waiting.pop())
 
-        jax.tree_util.register_dataclass(_waiting.pop())
+
+def _register(cls: type) -> None:
+    """Tell JAX about a class, which is itself part of the structure.
+
+    `jax.tree_util.register_dataclass` would do all but that: to JAX 0.10, structures of two classes with the same
+    fields are equal, and differ by their hash alone. So compiled code of the one now and then ran for the other.
+    """
+    from jax.tree_util import GetAttrKey, register_pytree_with_keys
+
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    data = [field.name for field in fields if "static" not in field.metadata]
+    fixed = [field.name for field in fields if "static" in field.metadata]
+    keys = [GetAttrKey(name) for name in data]
+
+    def flatten(made: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        return [getattr(made, name) for name in data], (cls, *(getattr(made, name) for name in fixed))
+
+    def with_keys(made: Any) -> tuple[list[tuple[GetAttrKey, Any]], tuple[Any, ...]]:
+        parts, structure = flatten(made)
+        return list(zip(keys, parts, strict=True)), structure
+
+    def unflatten(structure: tuple[Any, ...], parts: Any) -> Any:
+        return cls(**dict(zip(data, parts, strict=True)), **dict(zip(fixed, structure[1:], strict=True)))
+
+    register_pytree_with_keys(cls, with_keys, unflatten, flatten)
 
 
 def precision() -> np.dtype[Any]:

@@ -22,7 +22,6 @@ from fedvi.privacy.events import (
     describe,
     from_json,
     gaussian,
-    padded_poisson_gaussian,
     poisson_gaussian,
     to_json,
 )
@@ -143,7 +142,7 @@ def test_cutting_is_charged_at_least_as_much_as_dp_accounting_charges(rows: int,
     import dp_accounting as dp
 
     rate = 20 / 390 if rows == 391 else 79 / 3907
-    event = padded_poisson_gaussian(5.0, rate, rows, capacity, 25)
+    event = poisson_gaussian(5.0, rate, 25, 0, rows, capacity)
     neighbours = dp.NeighboringRelation
     accountant = dp.pld.PLDAccountant(
         neighbours.REPLACE_ONE if relation == SUBSTITUTE else neighbours.ADD_OR_REMOVE_ONE
@@ -154,7 +153,7 @@ def test_cutting_is_charged_at_least_as_much_as_dp_accounting_charges(rows: int,
 
 
 def test_cutting_batches_often_is_refused() -> None:
-    careless = padded_poisson_gaussian(5.0, 0.02, rows=3908, capacity=79, steps=25)
+    careless = poisson_gaussian(5.0, 0.02, 25, rows=3908, capacity=79)
     for accountant in ("pld", "rdp", "moments"):
         assert epsilon({careless: 20}, DELTA, accountant) == math.inf
         assert Budget(0.5, DELTA, accountant).most_updates(careless) == 0
@@ -287,7 +286,7 @@ def test_published_rule_stops_where_the_published_runs_stopped(rows: int, update
         gaussian(2.0, 3),
         gaussian(2.0, 3, 14),
         poisson_gaussian(5.0, 0.02, 25, 14, 430),
-        padded_poisson_gaussian(1.0, 0.1, 100, 30, 2, 14),
+        poisson_gaussian(1.0, 0.1, 2, 14, 100, 30),
     ],
 )
 def test_events_survive_json(event: Any) -> None:
@@ -311,7 +310,7 @@ def test_events_survive_json(event: Any) -> None:
             lambda: from_json({"kind": "gaussian", "noise_multiplier": 1.0, "sampling_rate": 0.5}),
             "Expected an event of",
         ),
-        (lambda: padded_poisson_gaussian(1.0, 1.0, 100, 30), "Expected rows and a sampling rate below 1 with capacity"),
+        (lambda: poisson_gaussian(1.0, 1.0, 1, 0, 100, 30), "Expected rows and a sampling rate below 1 with capacity"),
         (lambda: gaussian(0.0), "Expected 0.001 <= noise_multiplier <= 1e.06, got 0.0"),
         (lambda: poisson_gaussian(1.0, 1.5), "sampling_rate <= 1, got 1.5"),
         (lambda: gaussian(1.0, 0), "Expected steps to be a whole number of at least 1, got 0"),

@@ -96,19 +96,10 @@ def gaussian(noise_multiplier: Any, steps: int = 1, numbers: int = 0) -> Event:
 
 
 def poisson_gaussian(
-    noise_multiplier: Any, sampling_rate: float, steps: int = 1, numbers: int = 0, rows: int = 0
+    noise_multiplier: Any, sampling_rate: float, steps: int = 1, numbers: int = 0, rows: int = 0, capacity: int = 0
 ) -> Event:
     """Return the event of `steps` Gaussian mechanisms, each on rows that were drawn independently with one rate."""
-    return Event(noise_multiplier, steps, numbers, sampling_rate, 0 if sampling_rate == 1 else rows)
-
-
-def padded_poisson_gaussian(
-    noise_multiplier: Any, sampling_rate: float, rows: int, capacity: int, steps: int = 1, numbers: int = 0
-) -> Event:
-    """Return the same with batches that have room for `capacity` rows: of more, a random subset is used."""
-    whole("rows", rows, 1)
-    whole("capacity", capacity, 1)
-    return Event(noise_multiplier, steps, numbers, sampling_rate, rows, capacity)
+    return Event(noise_multiplier, steps, numbers, sampling_rate, 0 if sampling_rate == 1 else rows, capacity)
 
 
 def noise_given(noise_multiplier: Any) -> Any:

@@ -27,16 +27,7 @@ from fedvi.compiling import jax, jnp
 from fedvi.models.base import RowSums
 from fedvi.numerics import Array, Bounds, double_precision, widen
 from fedvi.privacy.clipping import Batch, clipped_sums, in_units, usable_offset
-from fedvi.privacy.events import (
-    MOST_NOISE,
-    ROW,
-    AnyEvent,
-    Event,
-    gaussian,
-    noise_given,
-    padded_poisson_gaussian,
-    poisson_gaussian,
-)
+from fedvi.privacy.events import MOST_NOISE, ROW, AnyEvent, Event, gaussian, noise_given, poisson_gaussian
 from fedvi.privacy.lattice import Lattice, Words, with_its_noise
 from fedvi.privacy.sampling import (
     AllRows,
@@ -256,11 +247,8 @@ class PoissonGaussian(GaussianMechanism):
 
     def event(self, public_rows: int, steps: int, numbers: int) -> Event:
         """Return the event of `steps` batches out of at most so many rows as may be there."""
-        noise, rate, most = self.noise_multiplier, self.sampling_rate(public_rows), most_rows(public_rows)
-        room = self.capacity(public_rows)
-        if room >= most:
-            return poisson_gaussian(noise, rate, steps, numbers, most)
-        return padded_poisson_gaussian(noise, rate, most, room, steps, numbers)
+        rate, most, room = self.sampling_rate(public_rows), most_rows(public_rows), self.capacity(public_rows)
+        return poisson_gaussian(self.noise_multiplier, rate, steps, numbers, most, room if room < most else 0)
 
 
 @pytree

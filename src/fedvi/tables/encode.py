@@ -15,17 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedvi.errors import InputError
-from fedvi.tables.read import (
-    MISSING,
-    TEXT,
-    Chunk,
-    Counts,
-    Source,
-    TableSource,
-    as_text_where_needed,
-    open_table,
-    plain,
-)
+from fedvi.tables.read import MISSING, TEXT, Chunk, Counts, Source, TableSource, as_text_where_needed, open_table, plain
 from fedvi.tables.schema import Schema
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ def demo(
     ] = 0,
     eps: Annotated[float, typer.Option("--eps", help="Budget of every site.")] = 1.0,
     updates: Annotated[
-        int | None, typer.Option(min=1, help="Of every site. Default: 150, and 7 for every second of --chaos.")
+        int | None, typer.Option(min=1, help="Of every site. Default: 150, and 16 for every second of --chaos.")
     ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the partition and of what is killed; noise is never seeded.")
@@ -44,7 +44,7 @@ def demo(
     with contextlib.ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedvi-demo-")))
         update, say = stack.enter_context(live(quiet=as_json))
-        chosen = updates or 150 + round(7 * chaos)  # more than are made while processes are killed
+        chosen = updates or 150 + round(16 * chaos)  # more than are made while processes are killed
         shown = (lambda status: None) if update is None else lambda status: update(table_of(status))  # noqa: ARG005
         report = demonstrate(folder, epsilon=eps, updates=chosen, seed=seed, chaos=chaos, show=shown, say=say)
     if as_json:

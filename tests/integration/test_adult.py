@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedvi.datasets import adult, load_adult, paper_split, validation_split
-from fedvi.datasets.adult import Split
+from fedvi.datasets.adult import AdultData, Dataset, Split
 from fedvi.errors import InputError
 from scripts.build_adult import COLUMNS, NUMBERS
 
@@ -29,10 +29,10 @@ PUBLISHED = {  # as on the repository's page; the text is written anew from what
 @pytest.fixture
 def forgotten() -> Iterator[None]:
     """Nothing read before is remembered, and nothing read in the test is remembered after it."""
-    for function in (adult._read, adult._encoded, load_adult):
+    for function in (adult._read, adult._encoded, adult._order, load_adult):
         function.cache_clear()
     yield
-    for function in (adult._read, adult._encoded, load_adult):
+    for function in (adult._read, adult._encoded, adult._order, load_adult):
         function.cache_clear()
 
 
@@ -164,6 +164,64 @@ def test_validation_split_never_sees_a_test_row() -> None:
     assert (len(split.train[0]), len(split.test[0])) == (31_260, 7_814)
     assert np.array_equal(np.concatenate([split.train_rows, split.test_rows]), paper.train_rows)
     assert np.array_equal(np.concatenate([split.train[0], split.test[0]]), paper.train[0])
+
+
+def bump(values: np.ndarray, left: float, at: float, right: float) -> np.ndarray:
+    """Return one hat by its definition; left or right is the knot itself where the hat is flat beyond it."""
+    up = np.ones_like(values) if left == at else (values - left) / (at - left)
+    down = np.ones_like(values) if right == at else (right - values) / (right - at)
+    return np.clip(np.minimum(up, down), 0, 1)
+
+
+def by_name(data: Dataset) -> dict[str, np.ndarray]:
+    assert isinstance(data, Split)
+    return dict(zip(data.features, np.concatenate([data.train[0], data.test[0]]).T, strict=True))
+
+
+def test_spline_columns_are_hats_at_round_numbers_beside_the_papers_columns() -> None:
+    split, paper = AdultData(columns="splines").load(), paper_split()
+    assert isinstance(split, Split)
+    found, rows = by_name(split), np.concatenate([split.train_rows, split.test_rows])
+    assert len(split.features) == 143
+    assert split.features[:109] == ("(intercept)", *paper.features)
+    assert np.array_equal(split.train[0][:, 1:109], paper.train[0])
+    assert np.all(found["(intercept)"] == 1)
+    raw = {name: load_adult().columns[name][rows].astype(float) for name in NUMBERS}
+    for name, centre, unit in (("age", 40, 15), ("education-num", 10, 2.5), ("hours-per-week", 40, 12)):
+        knots = [centre + unit * step for step in range(-2, 3)]
+        for left, at, right in zip([knots[0], *knots], knots, [*knots[1:], knots[-1]], strict=False):
+            np.testing.assert_allclose(found[f"{name}~[{at:g}]"], bump(raw[name], left, at, right), atol=1e-6)
+    units = np.log(raw["fnlwgt"] / 2e5) / 0.6
+    knots = [2e5 * np.exp(0.6 * step) for step in range(-2, 3)]
+    for step, at in zip(range(-2, 3), knots, strict=True):
+        ends = max(step - 1, -2), min(step + 1, 2)
+        np.testing.assert_allclose(found[f"fnlwgt~[{at:g}]"], bump(units, ends[0], step, ends[1]), atol=1e-6)
+    for name, top in (("capital-gain", 1e5), ("capital-loss", 5e3)):
+        knots = [0.0, *(top / 2**down for down in range(6, -1, -1))]
+        assert not any(np.any(found[f"{name}~[{at:g}]"][raw[name] == 0]) for at in knots[1:])
+        for left, at, right in zip(knots[:-1], knots[1:], [*knots[2:], top], strict=True):
+            by_log = [float(np.log1p(knot)) for knot in (left, at, right)]
+            np.testing.assert_allclose(found[f"{name}~[{at:g}]"], bump(np.log1p(raw[name]), *by_log), atol=1e-6)
+
+
+def test_layout_says_what_the_columns_are() -> None:
+    split = AdultData(part="validation", columns="splines", limit=3.0).load()
+    assert isinstance(split, Split)
+    assert split.layout is not None
+    assert split.layout.intercept
+    assert split.layout.bound == 4
+    assert np.abs(split.train[0]).max() == 3
+    counts = {kind: split.layout.kinds.count(kind) for kind in ("intercept", "number", "level", "hat")}
+    assert counts == {"intercept": 1, "number": 6, "level": 102, "hat": 34}
+    assert len(split.layout.exclusive) == 8
+    for group in split.layout.exclusive:
+        assert {split.features[j].split("=")[0] for j in group} == {split.features[group[0]].split("=")[0]}
+        assert np.all(split.train[0][:, group].sum(axis=1) == 1)
+    paper = paper_split().layout
+    assert paper is not None
+    assert not paper.intercept
+    assert paper.bound == 16
+    assert AdultData(columns="constant").load().train[0].shape == (39_074, 109)
 
 
 def test_shared_arrays_cannot_be_written_to() -> None:

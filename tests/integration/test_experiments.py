@@ -19,10 +19,10 @@ from fedvi.config import build
 from fedvi.datasets import PARTITIONS, Iid, distribute
 from fedvi.errors import InputError
 from fedvi.experiments import Experiment, Results, RunDirectory, heatmap_experiment, paper_experiment, read
-from fedvi.experiments.config import shown
+from fedvi.experiments.config import data_of, prior_of, shown
 from fedvi.experiments.local_pool import execute
 from fedvi.experiments.papers import paper_config
-from fedvi.experiments.runs import settings_digest
+from fedvi.experiments.runs import load_rows, make_runs, settings_digest
 from fedvi.inference import GlobalVI, GradientSteps
 from fedvi.privacy import Minibatch
 from fedvi.privacy.published import FixedSizeGaussian, PublishedRule
@@ -88,6 +88,36 @@ def test_epsilons_in_names(epsilon: float, name: str) -> None:
     assert shown(epsilon) == name
 
 
+def test_a_method_may_have_columns_and_a_prior_of_its_own(tmp_path: Path) -> None:
+    config = {
+        "data": "Adult",
+        "model": "LogisticRegression",
+        "partition": {"two": {"kind": "Iid", "clients": 2}},
+        "method": {
+            "paper": {"algorithm": "PVI", "communications": 1},
+            "splines": {
+                "algorithm": "PVI",
+                "communications": 1,
+                "data": {"kind": "Adult", "columns": "splines", "limit": 3.0},
+                "prior": {"kind": "Gaussian", "intercept": 100.0, "levels": 0.25, "hats": 0.5},
+            },
+        },
+    }
+    paper, splines = Experiment.of(config).runs()
+    assert settings_digest(config, paper) != settings_digest(config, splines)
+    layout = build(config["method"]["splines"]["data"], "data").load().layout  # type: ignore[index]
+    variances = 1 / np.asarray(prior_of(config, splines.method).over(143, layout).precision)
+    assert set(np.round(variances[layout.are("level")], 6)) == {0.25}
+    assert set(np.round(variances[layout.are("hat")], 6)) == {0.5}
+    assert set(np.round(variances[layout.are("number")], 6)) == {1.0}
+    assert variances[0] == pytest.approx(100)
+    for spec, columns in ((paper, 108), (splines, 143)):
+        (run,) = make_runs(config, [spec], [tmp_path / "checkpoint.npz"])
+        assert not run.error
+        assert run.communications == 1
+        assert load_rows(json.dumps(data_of(config, spec.method))).train[0].shape[1] == columns
+
+
 # Configuration
 
 
@@ -102,6 +132,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"partition": {"A": {"kind": "Iid", "clients": 0}}}, "partition.A: Expected clients"),
     ({"partition": {"A": {"kind": "PaperPartition"}}}, "Expected partition.A.rho, got nothing"),
     ({"method": {"m": {}}}, "Expected method.m.algorithm, got nothing"),
+    ({"method": {"m": {"algorithm": "PVI", "data": {"kind": "Adult", "columns": "all"}}}}, "method.m.data: .*columns"),
+    ({"method": {"m": {"algorithm": "PVI", "prior": {"levels": 0}}}}, "method.m.prior: Expected 0 < levels"),
     ({"method": {"m": {"algorithm": "PVI", "epochs": 3}}}, "Unknown key method.m.epochs; allowed: label, algorithm"),
     (
         {"method": {"m": {"algorithm": {"kind": "PVI", "dampng": 1}}}},

@@ -14,7 +14,14 @@ The file `adult.npz` holds each column as its sorted distinct values and a code 
 take as few bits as they need and are stored bit plane by bit plane: plane b has bit b of all codes. `adult.md` has
 credit, licence and checksums; `scripts/build_adult.py` makes the file.
 
-An experiment names its source of rows: `AdultData`, or `NpzData` for a file of one's own.
+An experiment names its source of rows: `AdultData`, or `NpzData` for a file of one's own. `AdultData` can have more
+columns than the paper: a constant 1 before all others, and 34 hats (`fedvi.tables.hats`) of the six numbers behind
+them. Centres, units and tops of the hats are round numbers that somebody who knows such a census writes down without
+looking at rows:
+
+    age 40, 15    education-num 10, 2.5    hours-per-week 40, 12    fnlwgt log(v / 200,000), 0.6
+                                                                    hats at centre + unit * (-2, -1, 0, 1, 2)
+    capital-gain 100,000    capital-loss 5,000                      hats in log(1 + v) at top / 2^6, ..., top; none at 0
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ import hashlib
 import io
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -31,14 +38,20 @@ from typing import Protocol
 
 import numpy as np
 
-from fedvi.checks import in_range, one_of
+from fedvi.checks import in_range, one_of, positive
 from fedvi.errors import InputError
 from fedvi.inference.rows import CheckedTable, Table
+from fedvi.tables.hats import SPREAD, hats, octaves
+from fedvi.tables.layout import HAT, INTERCEPT, LEVEL, NUMBER, Layout
 
 FILE = "adult.npz"
 SHA256 = "2e04dc2c54925249fed2d87d42b2680a283184a1ac6ce85b95185c7b935678cd"
 ROWS = 48_842
 TARGET = "income"
+CENTRES = {"age": (40.0, 15.0), "education-num": (10.0, 2.5), "hours-per-week": (40.0, 12.0)}
+FNLWGT = (2e5, 0.6)
+TOPS = {"capital-gain": 1e5, "capital-loss": 5e3}
+PAPER, CONSTANT, SPLINES = "paper", "constant", "splines"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +67,15 @@ class Adult:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows to distribute over clients, rows to test on (or None), and columns to partition by, such as `ByColumn`."""
+    """Rows to distribute over clients, rows to test on (or None), and columns to partition by, such as `ByColumn`.
+
+    layout: what is public about the features, if anything is.
+    """
 
     train: Table
     test: Table | None
     columns: Mapping[str, np.ndarray] | None
+    layout: Layout | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,35 +117,69 @@ def paper_split() -> Split:
 
 def validation_split() -> Split:
     """Return the paper's training rows only, the last fifth (7,814) as test rows: to choose settings by."""
-    return _split(len(paper_split().train_rows))
+    return _split(_cut(ROWS))
 
 
-def _split(rows: int) -> Split:
+def _cut(rows: int) -> int:
+    return math.ceil(0.8 * rows)
+
+
+def _split(rows: int, columns: str = PAPER, limit: float | None = None) -> Split:
     """Return the first `rows` rows of the paper's order, the first four fifths of them to learn from."""
-    x, y, order, features = _encoded()
-    cut = math.ceil(0.8 * rows)
-    columns = {name: column[order[:cut]] for name, column in load_adult().columns.items()}
-    return Split((x[:cut], y[:cut]), (x[cut:rows], y[cut:rows]), columns, features, order[:cut], order[cut:rows])
+    x, y, features, layout = _encoded(columns, limit)
+    order, cut = _order(), _cut(rows)
+    kept = {name: column[order[:cut]] for name, column in load_adult().columns.items()}
+    train, test = (x[:cut], y[:cut]), (x[cut:rows], y[cut:rows])
+    return Split(train, test, kept, features, order[:cut], order[cut:rows], layout=layout)
 
 
 @cache
-def _encoded() -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Return x, y, the original row numbers and the names of features, in the paper's order of rows."""
-    order = np.random.RandomState(0).permutation(ROWS)  # NumPy's legacy generator, as the paper
-    blocks: list[np.ndarray] = []
-    features: list[str] = []
+def _order() -> np.ndarray:
+    """Return the original row numbers, in the paper's order of rows."""
+    return _frozen(np.random.RandomState(0).permutation(ROWS))  # NumPy's legacy generator, as the paper
+
+
+@cache
+def _encoded(columns: str, limit: float | None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Layout]:
+    """Return x, y, the names of features and their layout, in the paper's order of rows. limit: of numbers."""
+    order, blocks, kinds = _order(), dict[str, np.ndarray](), list[str]()
+    bumps, exclusive = dict[str, np.ndarray](), list[tuple[int, ...]]()
+    if columns != PAPER:
+        blocks["(intercept)"], kinds = np.ones(ROWS, np.float32), [INTERCEPT]
     for name, (values, codes) in _read().items():
         if name == TARGET:
             y = (2 * codes[order] - 1).astype(np.float32)
         elif values.dtype.kind == "U":
-            blocks.append(np.eye(len(values), dtype=np.float32)[codes[order]])
-            features.extend(f"{name}={value}" for value in values)
+            exclusive.append(tuple(range(len(kinds), len(kinds) + len(values))))
+            kinds += [LEVEL] * len(values)
+            levels = np.eye(len(values), dtype=np.float32)
+            blocks |= {f"{name}={value}": level[codes[order]] for value, level in zip(values, levels, strict=True)}
         else:
             column = values[codes[order]].astype(float)
-            blocks.append(((column - column.mean()) / column.std())[:, None])
-            features.append(name)
-    x = np.concatenate(blocks, axis=1, dtype=np.float32, casting="same_kind")
-    return _frozen(x), _frozen(y), _frozen(order), tuple(features)
+            scaled = (column - column.mean()) / column.std()
+            blocks[name] = scaled if limit is None else np.clip(scaled, -limit, limit)
+            kinds.append(NUMBER)
+            bumps |= _hats(name, column) if columns == SPLINES else {}
+    kinds += [HAT] * len(bumps)
+    x = np.stack(list((blocks | bumps).values()), axis=1, dtype=np.float32, casting="same_kind")
+    bound = 2.0 ** math.ceil(math.log2(float(np.abs(x).max())))
+    return _frozen(x), _frozen(y), (*blocks, *bumps), Layout(tuple(kinds), tuple(exclusive), bound)
+
+
+def _hats(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the hats of a number of the data set, by the name of each: such as 'age~[40]'."""
+    if name in TOPS:
+        knots = np.array(octaves(TOPS[name]))
+        found = hats(np.log1p(values), np.log1p(knots))[:, 1:]
+        knots = knots[1:]
+    elif name == "fnlwgt":
+        knots = FNLWGT[0] * np.exp(FNLWGT[1] * np.array(SPREAD))
+        found = hats(np.log(values), np.log(knots))
+    else:
+        centre, unit = CENTRES[name]
+        knots = centre + unit * np.array(SPREAD)
+        found = hats(values, knots)
+    return {f"{name}~[{knot:g}]": bump for knot, bump in zip(knots, found.T, strict=True)}
 
 
 @cache
@@ -167,16 +218,23 @@ class AdultData:
 
     part: `test` to learn from the training rows and measure on the test rows; `validation` to hold out a fifth of the
         training rows instead and leave the test rows alone, for choosing settings.
+    columns: `paper` for its 108; `constant` for a 1 before them; `splines` for that and 34 hats behind them.
+    limit: of the six numbers, in standard deviations; None for as they are.
     """
 
     part: str = "test"
+    columns: str = PAPER
+    limit: float | None = None
 
     def __post_init__(self) -> None:
         one_of("part", self.part, ("test", "validation"))
+        one_of("columns", self.columns, (PAPER, CONSTANT, SPLINES))
+        if self.limit is not None:
+            positive("limit", self.limit)
 
     def load(self) -> Dataset:
         """Return the rows."""
-        return paper_split() if self.part == "test" else validation_split()
+        return _split(ROWS if self.part == "test" else _cut(ROWS), self.columns, self.limit)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@
     algorithm = { kind = "PVI", damping = [0.1, 0.5] }       a list: one method for each value
     communications = 1000
 
+A method may have `data` and `prior` of its own: other columns of the same rows.
+
 Runs are all combinations of partitions, methods and seeds. A list where one value is expected is swept, also in
 partitions. `Experiment.check` builds every object once, so that a mistake is found before the first run.
 """
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 KEYS = ("title", "command", "seeds", "data", "model", "prior", "partition", "method", "reference")
 PARTS = ("algorithm", "schedule", "privacy")
+OWN = ("data", "prior")
+"""What a method may have of its own: other columns of the same rows, and a prior over their weights."""
+
 LIMITS = ("communications", "until", "max_updates", "evaluate_every")
 EPSILON = "privacy.epsilon"
 FORMAT = 1
@@ -110,19 +115,21 @@ class Experiment:
             raise InputError(f"Expected seeds to be a list of whole numbers, got {seeds!r}.")
         for seed in seeds:
             whole("seeds", seed, 0)
+        build(config["data"], "data")
+        build(config["model"], "model")
         partitions, methods = _variants("partition", config["partition"]), _variants("method", config["method"])
         for method in methods:
             path = f"method.{method.base}"
-            check_keys(method.table, ("label", *PARTS, *LIMITS), path)
+            check_keys(method.table, ("label", *PARTS, *LIMITS, *OWN), path)
             if "algorithm" not in method.table:
                 raise InputError(f"Expected {path}.algorithm, got nothing.")
             method.parts()
+            if "data" in method.table:
+                build(method.table["data"], "data", f"{path}.data")
+            prior_of(config, method)
             for key in ("communications", "max_updates", "evaluate_every"):
                 if key in method.table:
                     whole(f"{path}.{key}", method.table[key], 1)
-        build(config["data"], "data")
-        build(config["model"], "model")
-        prior_of(config)
         for partition in partitions:
             build(partition.table, "partition", f"partition.{partition.base}")
         return cls(config, partitions, methods, tuple(dict.fromkeys(seeds)))
@@ -152,15 +159,22 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     return config
 
 
-def prior_of(config: dict[str, Any]) -> Prior:
-    """Return the prior of an experiment: a Gaussian around zero, whose kind is its family."""
-    table = config.get("prior", {})
+def data_of(config: dict[str, Any], method: Variant) -> Any:
+    """Return the table of the rows that a method learns from: its own, or that of the experiment."""
+    return method.table.get("data", config["data"])
+
+
+def prior_of(config: dict[str, Any], method: Variant) -> Prior:
+    """Return the prior of a method, its own or the experiment's: a Gaussian around zero, whose kind is its family."""
+    own = "prior" in method.table
+    table = method.table["prior"] if own else config.get("prior", {})
     table = {"kind": table} if isinstance(table, str) else table
     if isinstance(table, dict):
         family = {"family": table["kind"]} if "kind" in table else {}
         table = {**family, **table, "kind": "Prior"}
-    prior: Prior = build(table, "prior")
-    find(prior.family, "family", "prior.kind")
+    path = f"method.{method.base}.prior" if own else "prior"
+    prior: Prior = build(table, "prior", path)
+    find(prior.family, "family", f"{path}.kind")
     return prior
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from fedvi import __version__
 from fedvi.errors import FedviError, InputError
-from fedvi.experiments.config import RunSpec
+from fedvi.experiments.config import RunSpec, data_of
 from fedvi.experiments.directory import RunDirectory
 from fedvi.experiments.local_pool import ONE_THREAD, Finished, RunAll
 from fedvi.experiments.runs import load_rows
@@ -67,9 +67,16 @@ def on_ray(address: str) -> RunAll:
 
     def run_all(directory: RunDirectory, specs: Sequence[RunSpec], workers: int | None, finished: Finished) -> None:
         """Do as `local_pool.run_all` does. workers: None for as many as the cluster has cores."""
-        missing, data = iter(specs), load_rows(json.dumps(directory.config["data"]))
+        missing, config, put = iter(specs), directory.config, dict[str, Any]()
         with _cluster(address) as ray:
-            rows = ray.put((data.train, data.test, data.columns))
+
+            def rows(spec: RunSpec) -> Any:
+                named = json.dumps(data_of(config, spec.method))
+                if named not in put:  # once for all runs
+                    data = load_rows(named)
+                    put[named] = ray.put((data.train, data.test, data.columns, data.layout))
+                return put[named]
+
             work = ray.remote(num_cpus=1, max_retries=RETRIES)(_portable())
             waiting: dict[Any, RunSpec] = {}
             try:
@@ -77,8 +84,9 @@ def on_ray(address: str) -> RunAll:
                     # Asked anew each time: machines come and go.
                     room = workers or AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
                     for spec in itertools.islice(missing, max(0, room - len(waiting))):
-                        given = pickle.dumps((directory.config, spec))
-                        waiting[work.options(name=f"fedvi {spec.name}").remote(__version__, given, rows)] = spec
+                        given = pickle.dumps((config, spec))
+                        job = work.options(name=f"fedvi {spec.name}").remote(__version__, given, rows(spec))
+                        waiting[job] = spec
                     if not waiting:
                         return
                     (done,), _ = ray.wait(list(waiting), num_returns=1)
@@ -113,7 +121,8 @@ def _portable() -> Callable[[str, bytes, Any], tuple[str, Any]]:
 
         config, spec = pickle.loads(given)
         with tempfile.TemporaryDirectory() as folder:
-            runs = make_runs(config, [spec], [Path(folder) / "checkpoint.npz"], rows=Dataset(*rows))
+            made = Dataset(*rows[:3], layout=rows[3])
+            runs = make_runs(config, [spec], [Path(folder) / "checkpoint.npz"], rows=made)
             return f"fedvi {version}", runs[0] if runs else None
 
     return work

@@ -22,7 +22,7 @@ from fedvi.config import build, plain
 from fedvi.datasets.adult import Dataset, Source
 from fedvi.datasets.partitions import distribute
 from fedvi.errors import FedviError, SimulationInterrupted, SimulationsFailed
-from fedvi.experiments.config import RunSpec, Variant, prior_of
+from fedvi.experiments.config import RunSpec, Variant, data_of, prior_of
 from fedvi.files import digest
 from fedvi.inference.algorithms import Algorithm
 from fedvi.inference.rows import Table
@@ -110,11 +110,11 @@ def make_runs(
     A run that goes wrong, because its steps diverge for example, comes back with an `error`.
     """
     method, began = specs[0].method, perf_counter()
-    rows = load_rows(json.dumps(config["data"])) if rows is None else rows
+    rows = load_rows(json.dumps(data_of(config, method))) if rows is None else rows
     clients = clients_of(rows, specs[0].partition)
     model: Model = build(config["model"], "model")
     parts = method.parts()
-    parts["prior"] = prior_of(config).over(model.dim(rows.train[0]))
+    parts["prior"] = prior_of(config, method).over(model.dim(rows.train[0]), rows.layout)
     own: list[RunSettings] = [
         {"seed": spec.seed, "resume": path if path.exists() else None}
         for spec, path in zip(specs, checkpoints, strict=True)
@@ -229,9 +229,9 @@ def _statement(result: Result) -> str:
 def settings_digest(config: dict[str, Any], spec: RunSpec) -> str:
     """Return a digest of all that decides what a run gives, defaults included."""
     objects = {
-        "data": build(config["data"], "data"),
+        "data": build(data_of(config, spec.method), "data"),
         "model": build(config["model"], "model"),
-        "prior": prior_of(config),
+        "prior": prior_of(config, spec.method),
         "partition": build(spec.partition.table, "partition"),
         **spec.method.parts(),
     }

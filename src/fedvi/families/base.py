@@ -195,8 +195,8 @@ class GaussianFamily(Factor):
 
     @classmethod
     @abc.abstractmethod
-    def standard(cls, dim: int, variance: float = 1.0) -> Self:
-        """Return N(0, variance I)."""
+    def standard(cls, dim: int, variance: ArrayLike = 1.0) -> Self:
+        """Return N(0, variance I); with one variance per coordinate, N(0, diag(variance))."""
 
     @classmethod
     @abc.abstractmethod

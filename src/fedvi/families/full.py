@@ -195,10 +195,10 @@ class FullGaussian(GaussianFamily):
     precision: Float[Array, "*batch d d"]
 
     @classmethod
-    def standard(cls, dim: int, variance: float = 1.0) -> Self:
-        """Return N(0, variance I)."""
+    def standard(cls, dim: int, variance: ArrayLike = 1.0) -> Self:
+        """Return N(0, variance I); with one variance per coordinate, N(0, diag(variance))."""
         xp, dtype = default_namespace(), precision()
-        return cls(xp.zeros(dim, dtype), xp.eye(dim, dtype=dtype) / variance)
+        return cls(xp.zeros(dim, dtype), xp.eye(dim, dtype=dtype) / xp.asarray(variance, dtype))
 
     @classmethod
     def from_moments(cls, mean: ArrayLike, spread: ArrayLike) -> Self:

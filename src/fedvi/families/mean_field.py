@@ -195,8 +195,8 @@ class Gaussian(GaussianFamily):
     precision: Float[Array, "*batch d"]
 
     @classmethod
-    def standard(cls, dim: int, variance: float = 1.0) -> Self:
-        """Return N(0, variance I)."""
+    def standard(cls, dim: int, variance: ArrayLike = 1.0) -> Self:
+        """Return N(0, variance I); with one variance per coordinate, N(0, diag(variance))."""
         return cls.from_moments(np.zeros(dim), variance)
 
     @classmethod

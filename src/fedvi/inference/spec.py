@@ -31,6 +31,7 @@ from fedvi.inference.noise_aware import AveragedQuadratics, NoiseAwarePVI
 from fedvi.models.base import Model
 from fedvi.privacy.mechanism import FullBatchGaussian
 from fedvi.privacy.without_privacy import FullBatch
+from fedvi.tables.layout import HAT, INTERCEPT, LEVEL, Layout
 from fedvi.tables.schema import Schema
 
 UPDATES = 600
@@ -45,18 +46,30 @@ STANDARDISE, WIDTH = 0.1, 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Prior:
-    """Independent Gaussians around zero; family: the kind of q, such as Gaussian or FullGaussian."""
+    """Independent Gaussians around zero; family: the kind of q, such as Gaussian or FullGaussian.
+
+    variance: of every weight; intercept, levels, hats: of those of such features, if it is another.
+    """
 
     family: str = "Gaussian"
     variance: float = 1.0
+    intercept: float | None = None
+    levels: float | None = None
+    hats: float | None = None
 
     def __post_init__(self) -> None:
-        positive("variance", self.variance)
+        for name in ("variance", "intercept", "levels", "hats"):
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
 
-    def over(self, dim: int) -> GaussianFamily:
-        """Return the prior over so many parameters."""
-        prior: GaussianFamily = find(self.family, "family", "prior.family").standard(dim, self.variance)
-        return prior
+    def over(self, dim: int, layout: Layout | None = None) -> GaussianFamily:
+        """Return the prior over so many parameters. layout: of the features, to tell them apart."""
+        family: type[GaussianFamily] = find(self.family, "family", "prior.family")
+        own = {INTERCEPT: self.intercept, LEVEL: self.levels, HAT: self.hats}
+        found = {kind: variance for kind, variance in own.items() if variance is not None}
+        if not found or layout is None:
+            return family.standard(dim, self.variance)
+        return family.standard(dim, np.array([found.get(kind, self.variance) for kind in layout.kinds]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,6 +59,10 @@ class Factor(abc.ABC):
     def posterior(self, prior: Any) -> GaussianFamily:
         """Read the posterior out of a product of factors (`self`) and a prior."""
 
+    def is_proper_with(self, prior: Any) -> Bool[Array, ""]:
+        """Tell whether this product of factors and the prior make a proper posterior."""
+        return self.posterior(prior).is_proper()
+
     def is_legal(self) -> Bool[Array, "*batch"]:
         """Tell whether the factor is one that a client may release; any finite one, unless a family says otherwise."""
         return namespace(self.natural_mean).ones(self.natural_mean.shape[:-1], bool)

@@ -73,7 +73,7 @@ class ServerState:
 
 def init_server(prior: GaussianFamily, unit: Factor, clients: int) -> ServerState:
     """Return a server whose clients all have the factor 1, so that q is the prior."""
-    xp = namespace(unit.natural_mean)
+    xp = namespace(leaves(unit)[0])
     return ServerState(
         prior=prior,
         factors=repeat(unit, clients),
@@ -92,7 +92,7 @@ def server_step(state: ServerState, client: int | Array, release: Release) -> tu
         [
             ~_is_finite(release.factor),
             release.sequence != state.sequence[client] + 1,
-            ~(release.factor.is_legal() & (product * lost).posterior(state.prior).is_proper()),
+            ~(release.factor.is_legal() & (product * lost).is_proper_with(state.prior)),
         ],
         [xp.int32(Verdict.NON_FINITE), xp.int32(Verdict.OUT_OF_SEQUENCE), xp.int32(Verdict.IMPROPER)],
         xp.int32(Verdict.ACCEPTED),
@@ -192,7 +192,7 @@ def _form(factor: Factor) -> str:
 
 
 def _is_finite(factor: Factor) -> Array:
-    xp = namespace(factor.natural_mean)
+    xp = namespace(leaves(factor)[0])
     return xp.all(xp.stack([xp.all(xp.isfinite(leaf)) for leaf in leaves(factor)]))
 
 

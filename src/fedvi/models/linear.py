@@ -18,13 +18,16 @@ from jaxtyping import Float
 from fedvi.checks import positive
 from fedvi.compiling import jnp
 from fedvi.families.base import Factor, GaussianFamily
-from fedvi.models.linear_predictor import LinearPredictorModel, Normals, PerRow
+from fedvi.models.linear_predictor import LinearPredictorModel, Normals, PerRow, Response
 from fedvi.models.predictive import Normal
 from fedvi.numerics import Array
 from fedvi.pytree import pytree
 
 LARGEST_RESIDUAL = 2.0
 """Residuals count up to this many standard deviations of the noise, as assumed."""
+
+WINDOW = 1.5
+"""Residuals count up to so many of their standard deviations, where slopes are bounded."""
 
 LOG_SPREAD = 0.5
 """Standard deviation of the logarithm of the noise variance around what was assumed, before anything is seen."""
@@ -59,6 +62,23 @@ class LinearRegression(LinearPredictorModel):
     def slopes(self, mean: PerRow, variance: PerRow, y: PerRow, z: Normals) -> tuple[PerRow, PerRow]:
         """Return the derivatives of `value` by mean and by variance."""
         return (y - mean) / self.noise_variance, jnp.full_like(variance, -0.5) / self.noise_variance
+
+    def response(self, mean: PerRow, variance: PerRow, y: PerRow, noise_variance: Any) -> Response:
+        """Return residuals over the noise's standard deviation, within a window of WINDOW of their own.
+
+        The window is symmetric, so that the slope is right on average. Rows beyond it have no curvature. The extra
+        number is half of the size of a residual over its standard deviation, up to 1: it says how large the noise is.
+        """
+        spread = jnp.sqrt(1 + variance / noise_variance)
+        residual = (y - mean) / jnp.sqrt(noise_variance)
+        inside = jnp.full_like(mean, math.erf(WINDOW / math.sqrt(2)))
+        slope = jnp.clip(residual, -WINDOW * spread, WINDOW * spread)
+        return Response(slope, WINDOW * spread, inside, jnp.minimum(jnp.abs(residual) / (2 * spread), 1))
+
+    def free_response(self, mean: PerRow, variance: PerRow, y: PerRow, noise_variance: Any) -> Response:
+        """Return residuals over the noise's standard deviation; the extra number is their square."""
+        residual = (y - mean) / jnp.sqrt(noise_variance)
+        return Response(residual, jnp.abs(residual), jnp.ones_like(mean), residual**2)
 
     def sufficient_statistics(
         self, x: Float[Array, "n d"], y: PerRow, weights: PerRow

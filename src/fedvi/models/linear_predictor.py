@@ -18,6 +18,7 @@ deterministic and the default, `MonteCarlo` averages over draws that all rows of
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -77,15 +78,32 @@ class MonteCarlo:
         return z, namespace(z).full_like(z, 1 / self.samples)
 
 
+@pytree
+class Response:
+    """What rows say about their predictor, for answers to questions (`fedvi.inference.questions`).
+
+    slope: bounded, and right on average at the true predictor. largest: size of the slope, over all outcomes.
+    curvature: expected, of the bounded slope. extra: a number within 0 and 1 about what else the model has to learn.
+    """
+
+    slope: PerRow
+    largest: PerRow
+    curvature: PerRow
+    extra: PerRow
+
+
 class LinearPredictorModel(Model):
     """A model that knows `log p(y | eta)`, or the value and the slopes of its expectation.
 
     A new likelihood brings `log_prob` and `predictive`, and `curvature_bound` for noise-aware factors. Expectations are
     then taken by quadrature and differentiated. A closed form is faster: define `value` and `slopes` instead.
 
+    outcomes: all values that y can have, if they are few: then no weight of a row depends on its y. Otherwise slopes
+        are clipped as they are, which is biased unless y is symmetric around the predictor.
     slope_rounding: relative error of a row's slopes that may depend on other rows; 0 where it is proven that none does.
     """
 
+    outcomes: ClassVar[tuple[float, ...]] = ()
     slope_rounding: ClassVar[float] = float(np.finfo(np.float64).eps)
 
     def log_prob(self, eta: Float[Array, "k n"], y: Float[Array, "1 n"]) -> Float[Array, "k n"]:
@@ -104,6 +122,27 @@ class LinearPredictorModel(Model):
         Those of a row must depend on that row alone: clipping, and with it privacy, rests on it.
         """
         return jax.grad(lambda m, v: jnp.sum(self.value(m, v, y, z)), (0, 1))(mean, variance)
+
+    def response(self, mean: PerRow, variance: PerRow, y: PerRow, noise_variance: Any) -> Response:
+        """Return what rows say whose predictors are N(mean_i, variance_i), bounded.
+
+        noise_variance: for models that learn it.
+        """
+        nothing = jnp.zeros((0,), mean.dtype)
+        slope = self.slopes(mean, variance, y, nothing)[0]
+        sizes = [jnp.abs(self.slopes(mean, variance, jnp.full_like(mean, each), nothing)[0]) for each in self.outcomes]
+        largest = functools.reduce(jnp.maximum, sizes) if sizes else jnp.abs(slope)
+        return Response(slope, largest, jnp.full_like(mean, self.curvature_bound), jnp.zeros_like(mean))
+
+    def free_response(self, mean: PerRow, variance: PerRow, y: PerRow, noise_variance: Any) -> Response:
+        """Return what rows say without privacy: nothing is bounded, and the curvature is that of each row."""
+        nothing = jnp.zeros((0,), mean.dtype)
+
+        def slope(centre: PerRow) -> PerRow:
+            return self.slopes(centre, variance, y, nothing)[0]
+
+        found, moved = jax.jvp(slope, (mean,), (jnp.ones_like(mean),))
+        return Response(found, jnp.abs(found), -moved, jnp.zeros_like(mean))
 
     @property
     def abilities(self) -> frozenset[str]:

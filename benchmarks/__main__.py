@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: how fast the installed code is on this machine, as ratios to what cannot be avoided."""
+"""`python -m benchmarks`: how fast the installed code is, as ratios, and how honest its intervals are."""
 
 from __future__ import annotations
 
@@ -65,6 +65,34 @@ def cold(
     rows = [[cost.command, f"{cost.seconds:.2f}", f"{cost.cpu_seconds:.2f}"] for cost in costs]
     table = {"commands": [["command", "seconds", "of processors"], *rows]}
     _show([cost._asdict() for cost in costs], table, as_json=as_json)
+
+
+@app.command()
+def honesty(
+    quick: Quick = False,
+    method: Annotated[str, typer.Option(help="ours, dp-pvi, dp-sgd, nuts, or before.")] = "ours",
+    cells: Annotated[str, typer.Option(help="Only cells whose name has this in it.")] = "",
+    tables: Annotated[
+        int | None, typer.Option(min=2, help="Of every cell, at most. Default: as cells.toml says.")
+    ] = None,
+    before: Annotated[
+        Path | None, typer.Option(help="Measure the fedvi in this folder src of another checkout, as it was.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Results; what is in it already is kept.")] = Path(
+        "fedvi-runs/honesty.json"
+    ),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the method's results in that file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure coverage and scores of intervals where the truth is known. Exit code 1: a cell is out of its limits."""
+    from benchmarks.honesty.command import judged, run_before, run_method
+
+    if before is not None:
+        raise typer.Exit(run_before(before, cells, tables))
+    results, found = run_method(method, cells, tables, out, quick=quick, fresh=fresh, quiet=as_json)
+    said, shown, failed = judged(results, method, found)
+    _show(said if as_json else {}, shown, *said["lines"], f"Written: {out}", as_json=as_json)
+    raise typer.Exit(int(failed))
 
 
 def _show(results: object, tables: dict[str, list[list[str]]], *lines: str, as_json: bool) -> None:

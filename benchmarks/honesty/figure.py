@@ -8,10 +8,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import NullLocator, PercentFormatter
 
 from benchmarks.honesty.report import HIGH, LOW, Cells
-from benchmarks.honesty.scores import BINS, PARTS, mean_and_error, score_ratio
+from benchmarks.honesty.scores import BINS, PARTS, coverage, score_ratio
 from fedvi.web.pages import KNOWN, RC
 
 OURS, OLD = KNOWN["fedvi"].colour, "#9AA5B1"
@@ -41,10 +41,13 @@ def draw_figure(cells: Cells, before: Cells) -> Figure:
         _coverage(axes, cells, before, part)
     ratios = [score_ratio(cells[name], before[name]) if name in before else np.nan for name in cells]
     panels[2].axvline(1, color="#4A4A4A", linewidth=0.8)
-    panels[2].barh(places, np.array(ratios) - 1, left=1, height=0.6, color=OURS)
+    panels[2].hlines(places, ratios, 1, color=OURS, linewidth=1)
+    panels[2].plot(ratios, places, "D", color=OURS, markersize=3.5)
     panels[2].set(xscale="log", title="interval score over before\n(less is better)")
-    panels[2].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    panels[2].xaxis.set_minor_formatter(StrMethodFormatter(""))
+    panels[2].set_xticks([0.05, 0.1, 0.2, 0.5, 1], ["0.05", "0.1", "0.2", "0.5", "1"])
+    panels[2].xaxis.set_minor_locator(NullLocator())
+    panels[2].set_xlim(min(0.09, 0.9 * np.nanmin(ratios)), max(1.3, 1.1 * np.nanmax(ratios)))
+    panels[2].grid(axis="y", visible=False)
     panels[0].set_yticks(places, list(cells), fontsize=7)
     panels[0].set_ylim(len(cells) - 0.4, -0.6)
     handles, labels = panels[0].get_legend_handles_labels()
@@ -62,7 +65,7 @@ def _coverage(axes: Axes, cells: Cells, before: Cells, part: str) -> None:
     axes.axvline(0.9, color="#4A4A4A", linewidth=0.8)
     places = {name: place for place, name in enumerate(cells)}
     for of, colour, marker, label in ((before, OLD, "o", "before"), (cells, OURS, "D", "fedvi")):
-        found = {name: mean_and_error(of[name][f"{part} covered"]) for name in cells if name in of}
+        found = {name: coverage(of[name], part) for name in cells if name in of}
         means, errors = (np.array([pair[at] for pair in found.values()]) for at in (0, 1))
         where = [places[name] for name in found]
         axes.errorbar(means, where, xerr=2 * errors, fmt=marker, color=colour, markersize=3.5, linewidth=1, label=label)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.honesty.scores import PARTS, Columns, mean_and_error, score_ratio, tables_in
+from benchmarks.honesty.scores import PARTS, Columns, coverage, mean_and_error, score_ratio, tables_in
 
 LOW, HIGH = 0.85, 0.97
 """Coverage of 90 % intervals that a cell may have; two standard errors beyond is outside."""
@@ -41,9 +41,9 @@ def outside(cells: Cells) -> list[Outside]:
     found = []
     for name, columns in cells.items():
         for part in PARTS:
-            coverage, error = mean_and_error(columns[f"{part} covered"])
-            if coverage + 2 * error < LOW or coverage - 2 * error > HIGH:
-                found.append(Outside(name, part, coverage, error, flagged(columns)))
+            mean, error = coverage(columns, part)
+            if mean + 2 * error < LOW or mean - 2 * error > HIGH:
+                found.append(Outside(name, part, mean, error, flagged(columns)))
     return found
 
 
@@ -74,7 +74,7 @@ def verdict(cells: Cells, before: Cells, nuts: Cells) -> dict[str, Any]:
     means = {
         part: float(np.mean([np.mean(columns[f"{part} covered"]) for columns in cells.values()])) for part in PARTS
     }
-    errors = [mean_and_error(columns[f"{part} covered"])[1] for columns in cells.values() for part in PARTS]
+    errors = [coverage(columns, part)[1] for columns in cells.values() for part in PARTS]
     return {
         "cells": len(cells),
         "outside": [dataclasses.asdict(each) for each in outside(cells)],
@@ -135,7 +135,7 @@ def cell_rows(cells: Cells, before: Cells) -> Rows:
 
 
 def _percent(columns: Columns, part: str) -> str:
-    mean, error = mean_and_error(columns[f"{part} covered"])
+    mean, error = coverage(columns, part)
     return f"{100 * mean:.1f} ± {100 * error:.1f}"
 
 

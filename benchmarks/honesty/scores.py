@@ -102,6 +102,15 @@ def mean_and_error(values: Iterable[float]) -> tuple[float, float]:
     return float(found.mean()), float(error)
 
 
+def coverage(columns: Columns, part: str) -> tuple[float, float]:
+    """Return the share of intervals that cover, and its standard error.
+
+    The error is at least 0.3 / tables: a few tables that agree by chance prove nothing.
+    """
+    mean, error = mean_and_error(columns[f"{part} covered"])
+    return mean, max(error, math.sqrt(LEVEL * (1 - LEVEL)) / tables_in(columns))
+
+
 def score_ratio(ours: Columns, before: Columns, part: str = "weights") -> float:
     """Return the mean interval score over that of another method, on the tables that both have."""
     name = f"{part} interval"

@@ -19,8 +19,9 @@ from fedvi.checks import positive
 from fedvi.compiling import jnp
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.models.linear_predictor import LinearPredictorModel, Normals, PerRow, Response
+from fedvi.models.outlook import Expected, Outlook
 from fedvi.models.predictive import Normal
-from fedvi.numerics import Array
+from fedvi.numerics import Array, special
 from fedvi.pytree import pytree
 
 LARGEST_RESIDUAL = 2.0
@@ -80,6 +81,39 @@ class LinearRegression(LinearPredictorModel):
         residual = (y - mean) / jnp.sqrt(noise_variance)
         return Response(residual, jnp.abs(residual), jnp.ones_like(mean), residual**2)
 
+    def outlook(self, mean: Any, variance: Any, noise_variance: Any) -> Outlook:
+        """Return windows and curvatures in units of the noise's standard deviation, as `response` has them."""
+        shape = np.shape(mean)
+        variance, noise = np.broadcast_to(variance, shape), np.broadcast_to(noise_variance, shape)
+        window = WINDOW * np.sqrt(1 + variance / noise)
+        inside = np.full(shape, math.erf(WINDOW / math.sqrt(2)))
+        return Outlook(mean, variance, mean, inside, window, 1 / noise, noise)
+
+    def expected(self, asked: Outlook, now: Outlook) -> Expected:
+        """Return moments of clipped normal residuals, in closed form."""
+        ndtr, unit = special(now.mean).ndtr, np.sqrt(asked.noise_variance)
+        centre, width = (now.mean - asked.mean) / unit, np.sqrt(now.noise_variance + now.variance) / unit
+        cut = asked.largest
+        low, high = (-cut - centre) / width, (cut - centre) / width
+        inside = ndtr(high) - ndtr(low)
+        slope = centre * inside - width * (_density(high) - _density(low)) + cut * (ndtr(-high) - ndtr(low))
+        alone = np.sqrt(now.noise_variance) / unit
+        edge = cut / alone
+        spread = alone**2 * (1 - 2 * ndtr(-edge) - 2 * edge * _density(edge)) + 2 * cut**2 * ndtr(-edge)
+        return Expected(slope, inside / unit, spread)
+
+    def expected_extra(self, asked: Outlook, now: Outlook) -> tuple[Any, Any]:
+        """Return mean and variance of the size of a residual, up to its limit."""
+        unit = np.sqrt(asked.noise_variance)
+        centre, width = (now.mean - asked.mean) / unit, np.sqrt(now.noise_variance + now.variance) / unit
+        mean, square = _folded(centre, width, asked.largest * LARGEST_RESIDUAL / WINDOW)
+        return mean, np.maximum(square - mean**2, 0)
+
+    @property
+    def assumed_noise_variance(self) -> float:
+        """The model's own."""
+        return float(self.noise_variance)
+
     def sufficient_statistics(
         self, x: Float[Array, "n d"], y: PerRow, weights: PerRow
     ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
@@ -117,6 +151,23 @@ class LinearRegression(LinearPredictorModel):
     def corrected(self, ratio: float) -> LinearRegression:
         """Return the model with the estimated noise."""
         return LinearRegression(float(self.noise_variance) / ratio)
+
+
+def _density(z: Any) -> Any:
+    return np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+
+
+def _folded(centre: Any, width: Any, most: Any) -> tuple[Any, Any]:
+    """Return mean and mean square of `min(|X|, most) / most` for X ~ N(centre, width^2)."""
+    ndtr = special(centre).ndtr
+    middle, above, below = centre / width, (most - centre) / width, (most + centre) / width
+    beyond = ndtr(-above) + ndtr(-below)
+    right = centre * (ndtr(above) - ndtr(-middle)) + width * (_density(middle) - _density(above))
+    left = -centre * (ndtr(below) - ndtr(middle)) + width * (_density(middle) - _density(below))
+    within = (centre**2 + width**2) * (1 - beyond)
+    within = within - width * (most - centre) * _density(above) - width * (most + centre) * _density(below)
+    edges = 2 * width * centre * (_density(below) - _density(above))
+    return (right + left) / most + beyond, (within + edges) / most**2 + beyond
 
 
 def _expected(log_variance: float) -> float:

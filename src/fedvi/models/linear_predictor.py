@@ -30,6 +30,7 @@ from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import Coordinates
 from fedvi.models.base import Model, Part
+from fedvi.models.outlook import Expected, Outlook
 from fedvi.numerics import Array, namespace, widen
 from fedvi.pytree import pytree, static
 
@@ -143,6 +144,40 @@ class LinearPredictorModel(Model):
 
         found, moved = jax.jvp(slope, (mean,), (jnp.ones_like(mean),))
         return Response(found, jnp.abs(found), -moved, jnp.zeros_like(mean))
+
+    def outlook(self, mean: Any, variance: Any, noise_variance: Any) -> Outlook:
+        """Return what a Gaussian predictor says about rows, in NumPy; here with the curvature at its bound."""
+        shape = np.shape(mean)
+        bound = np.full(shape, float(self.curvature_bound))
+        noise = np.broadcast_to(noise_variance, shape)
+        return Outlook(mean, np.broadcast_to(variance, shape), mean, bound, np.ones(shape), bound, noise)
+
+    def expected(self, asked: Outlook, now: Outlook) -> Expected:
+        """Return what to expect of answers to a question (`asked`) by what is believed `now`.
+
+        Here the slope is linear in the predictor: a guess for models that do not say more (`linearised`).
+        """
+        return Expected(asked.curvature * (now.mean - asked.mean), asked.curvature, asked.curvature)
+
+    def expected_extra(self, asked: Outlook, now: Outlook) -> tuple[Any, Any]:
+        """Return mean and variance of the extra number; models without one have none."""
+        zero = np.zeros(np.shape(asked.mean))
+        return zero, zero
+
+    @property
+    def linearised(self) -> bool:
+        """Whether expected answers are a guess by a constant curvature, so that intervals are not to be trusted."""
+        return type(self).expected is LinearPredictorModel.expected
+
+    @property
+    def assumed_noise_variance(self) -> float | None:
+        """Variance of normal noise in y as it is assumed, which is then learned; None for models without such noise."""
+        return None
+
+    @property
+    def curved(self) -> bool:
+        """Whether expected slopes bend, so that a reading has to average them over the posterior."""
+        return False
 
     @property
     def abilities(self) -> frozenset[str]:

@@ -24,6 +24,7 @@ from fedvi.families.base import GaussianFamily
 from fedvi.families.noisy import NoisyGaussian
 from fedvi.models.base import Defaults
 from fedvi.models.linear_predictor import GaussHermite, LinearPredictorModel, MonteCarlo, Normals, PerRow, Response
+from fedvi.models.outlook import Expected, Outlook
 from fedvi.models.predictive import Bernoulli, reach_of, sigmoid
 from fedvi.numerics import Array, namespace, special
 from fedvi.pytree import pytree, static
@@ -90,6 +91,26 @@ class LogisticRegression(LinearPredictorModel):
     def free_response(self, mean: PerRow, variance: PerRow, y: PerRow, noise_variance: Any) -> Response:
         """Return the same: the slope is bounded by itself."""
         return self.response(mean, variance, y, noise_variance)
+
+    def outlook(self, mean: Any, variance: Any, noise_variance: Any) -> Outlook:
+        """Return probabilities and curvatures as `response` has them; at a point if the variance is no array, but 0."""
+        if np.ndim(variance):
+            p, curvature = smoothed(mean, variance)
+        else:
+            p = 0.5 + 0.5 * np.tanh(0.5 * mean)
+            curvature = p * (1 - p)
+        shape = np.shape(p)
+        variance, noise = np.broadcast_to(variance, shape), np.broadcast_to(noise_variance, shape)
+        return Outlook(mean, variance, p, curvature, np.maximum(p, 1 - p), curvature, noise)
+
+    def expected(self, asked: Outlook, now: Outlook) -> Expected:
+        """Return the difference of probabilities, its slope, and the variance of a binary outcome."""
+        return Expected(now.response - asked.response, now.curvature, now.curvature)
+
+    @property
+    def curved(self) -> bool:
+        """The curvature falls with the size of the weights."""
+        return True
 
     def predictive(self, q: GaussianFamily, x: Float[Array, "n d"]) -> Bernoulli:
         """Return the probability of +1 for every row."""

@@ -1,0 +1,153 @@
+"""All private answers about slopes as one: what `full` reads. Its letters are explained there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedvi.inference.reading.base import Answer, forms, symmetric
+from fedvi.inference.reading.moments import Moments
+from fedvi.models.linear_predictor import LinearPredictorModel
+from fedvi.models.outlook import Expected, Outlook
+
+LOG_SPREAD = 0.5
+"""Standard deviation of the logarithm of a noise's standard deviation, before anything is seen."""
+
+MISMATCH = 0.2
+"""Simulated rows are not the rows: spread of the whitened curvature per row, all entries of a line together."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All answers about slopes, beside simulated rows.
+
+    asked: outlooks of the questions, weights: what simulated rows count in each (questions, rows).
+    alpha: weights of answers; shares: alpha_k n_k / n. groups: numbers of rows that answered just the first 1, 2, ...
+    slope, centre, noise: g, c and V above. deviation, left: D and what is unknown of it, per row, in the eigenbasis
+    `basis` of the last question's whitening, whose inverse is `back`. unit: mean over answers of 1 / noise's sd.
+    """
+
+    x: np.ndarray
+    rows: float
+    asked: Outlook
+    weights: np.ndarray
+    alpha: np.ndarray
+    shares: np.ndarray
+    groups: np.ndarray
+    slope: np.ndarray
+    centre: np.ndarray
+    noise: np.ndarray
+    deviation: np.ndarray
+    left: np.ndarray
+    basis: np.ndarray
+    back: np.ndarray
+    unit: float
+    extra: float
+    extra_noise: float
+
+    @classmethod
+    def of(cls, model: LinearPredictorModel, seen: Sequence[Answer], moments: Moments) -> Evidence:
+        """Return the evidence of these answers."""
+        x, columns = moments.rows, moments.rows.shape[1]
+        outlooks, weights, deviation, precision = [], [], np.zeros((columns, columns)), 0.0
+        for each in seen:
+            mapped = each.map(x)
+            outlook = model.outlook(
+                x @ each.centre.mean, forms(x, each.centre.covariance), each.number("noise_variance")
+            )
+            weight = each.weights(mapped, outlook.curvature, outlook.largest)
+            simulated = (mapped.T * (weight * outlook.curvature)) @ mapped / len(x)
+            new = each.rows**2 / each.variance("curvature")
+            deviation = deviation + new * (each.curvature / each.rows - simulated)
+            precision += new
+            outlooks.append(outlook)
+            weights.append(weight)
+        counts = np.array([each.rows for each in seen])
+        units = np.array([1 / math.sqrt(each.number("noise_variance")) for each in seen])
+        variances = np.array([each.variance("slope") for each in seen])
+        alpha = counts * units / variances
+        alpha = alpha * counts.max() / (alpha @ counts)
+        shares = alpha * counts / counts.max()
+        back = seen[-1].back
+        values, basis = np.linalg.eigh(symmetric(back))
+        size = weights[-1].mean() * outlooks[-1].curvature.mean()
+        mixing = ((basis / values).T @ moments.basis) ** 2
+        eye = np.eye(columns)
+        before = np.minimum(size**2 * mixing @ moments.left @ mixing.T, 1) + MISMATCH**2 / columns * (1 + eye) / 2
+        observed = (1 + eye) / (2 * precision)
+        kept = before / (before + observed)
+        shrunk = basis @ ((basis.T @ (deviation / precision) @ basis) * kept) @ basis.T
+        extras = np.array([each.extra for each in seen])
+        learned = model.assumed_noise_variance is not None
+        return cls(
+            x=x,
+            rows=float(counts.max()),
+            asked=Outlook.stacked(outlooks),
+            weights=np.stack(weights),
+            alpha=alpha,
+            shares=shares,
+            groups=np.maximum(counts - np.append(counts[1:], 0), 0),
+            slope=sum(a * each.back.T @ each.slope for a, each in zip(alpha, seen, strict=True)),
+            centre=sum(share * each.centre.mean for share, each in zip(shares, seen, strict=True)),
+            noise=sum(a**2 * v * each.back.T @ each.back for a, v, each in zip(alpha, variances, seen, strict=True)),
+            deviation=symmetric(shrunk),
+            left=before * (1 - kept),
+            basis=basis,
+            back=back,
+            unit=float(shares @ units),
+            extra=float(alpha @ extras),
+            extra_noise=sum(a**2 * each.variance("extra") for a, each in zip(alpha, seen, strict=True))
+            if learned
+            else 0,
+        )
+
+    def curvature_noise(self, second: np.ndarray) -> np.ndarray:
+        """Return N(A), the covariance of E u for E[uu'] = A, where entries of E have the variances `left`."""
+        turned = self.basis.T @ self.back @ second @ self.back.T @ self.basis
+        found = self.left * turned
+        np.fill_diagonal(found, self.left @ np.diag(turned))
+        matrix = self.back.T @ self.basis @ found @ self.basis.T @ self.back
+        return (self.rows * self.unit) ** 2 * matrix
+
+    @property
+    def correction(self) -> np.ndarray:
+        """D in units of x."""
+        return self.rows * self.unit * self.back.T @ self.deviation @ self.back
+
+    def slope_of(self, expected: Expected) -> np.ndarray:
+        """Return h without D."""
+        found: np.ndarray = (self.shares @ (self.weights * expected.slope)) @ self.x
+        return self.rows / len(self.x) * found
+
+    def gain_of(self, expected: Expected) -> tuple[np.ndarray, float]:
+        """Return h' without D, and the sum over rows of what it is made of."""
+        gain = self.shares @ (self.weights * expected.gain)
+        return self.rows / len(self.x) * (self.x.T * gain) @ self.x, self.rows * float(gain.mean())
+
+    def sampling_of(self, expected: Expected) -> np.ndarray:
+        """Return K without D."""
+        so_far = np.cumsum(self.alpha[:, None] * self.weights * np.sqrt(expected.spread), axis=0)
+        return (self.x.T * (self.groups @ so_far**2)) @ self.x / len(self.x)
+
+    def noise_variance(self, model: LinearPredictorModel, now: Outlook, assumed: float) -> float:
+        """Return the noise variance of a linear model by a Newton step; its logarithm has a normal prior."""
+        some = slice(None, None, max(1, len(self.x) // 500))
+        asked, mean, variance = self.asked.some(some), now.mean[some], now.variance[some]
+        weights, log_sd = self.weights[:, some], math.log(float(now.noise_variance.flat[0])) / 2
+
+        def extra(move: float) -> tuple[float, float]:
+            outlook = model.outlook(mean, variance, math.exp(2 * (log_sd + move)))
+            centre, spread = model.expected_extra(asked, outlook)
+            so_far = np.cumsum(self.alpha[:, None] * weights * np.sqrt(spread), axis=0)
+            return self.rows * float((self.shares @ (weights * centre)).mean()), float(
+                self.groups @ (so_far**2).mean(axis=1)
+            )
+
+        (low, sampling), (high, _) = extra(-0.05), extra(0.05)
+        slope, errors = (high - low) / 0.1, sampling + self.extra_noise
+        to_seen, to_prior = self.extra - (low + high) / 2, math.log(assumed) / 2 - log_sd
+        step = (slope * to_seen / errors + to_prior / LOG_SPREAD**2) / (slope**2 / errors + LOG_SPREAD**-2)
+        return math.exp(2 * (log_sd + float(np.clip(step, -0.7, 0.7))))

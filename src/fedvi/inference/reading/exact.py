@@ -1,0 +1,83 @@
+"""Answers without noise: Gaussian variational inference by Newton steps.
+
+The last answer has, summed over all rows, the expected slope g and curvature H of the log-likelihood at the q = N(m, S)
+of its question. The posterior that they point to is
+
+    precision = P0 + H        mean = m + precision^-1 (g + P0 (m0 - m))
+
+Where it no longer moves, q is the Gaussian that maximises the evidence lower bound: the gradient by the mean is
+zero, and the precision is the expected curvature of the log posterior. For a linear model one step is exact.
+
+**Trust region.** A step changes the predictor of a row by at most 2 in the root mean square. It is measured by H over
+the sum of curvatures, which is H's own entry if there is an intercept.
+
+**Noise of a linear model.** The extra number is the square of a residual over the noise variance as believed. Rows were
+used to fit the mean, so that residuals are too small by the share tr(S H) / n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedvi.families.base import GaussianFamily
+from fedvi.families.messages import Messages
+from fedvi.inference.questions import Question
+from fedvi.inference.reading.base import Gaussian, Plan, Reading, answers, believed, question_at, symmetric
+from fedvi.inference.reading.evidence import LOG_SPREAD
+from fedvi.models.linear_predictor import LinearPredictorModel
+
+TRUST = 2.0
+LIMIT = 0.3
+"""A Newton decrement, in standard deviations of the posterior."""
+
+RIDGE = 0.02
+
+
+def read_exact(
+    plan: Plan, model: LinearPredictorModel, prior: GaussianFamily, questions: Sequence[Question], messages: Messages
+) -> Reading:
+    """Return the Newton step from the last answer."""
+    first = believed(prior)
+    columns = len(first.mean)
+    seen = answers(questions, messages, bounded=False)
+    if not seen:
+        assumed = model.assumed_noise_variance or 1.0
+        question = question_at(first, np.eye(columns), noise_variance=assumed)
+        return Reading(first.family(), question, math.inf, LIMIT, np.ones(columns), assumed)
+    last = seen[-1]
+    noise = last.number("noise_variance")
+    slope = last.back.T @ last.slope / math.sqrt(noise)
+    curvature = symmetric(last.back.T @ last.curvature @ last.back) / noise
+    centre = last.centre.mean
+    pull = first.natural_mean - first.precision @ centre
+    step = np.linalg.solve(first.precision + curvature, slope + pull)
+    believed_noise = noise
+    if model.assumed_noise_variance is not None:
+        used = np.trace(np.linalg.solve(first.precision + curvature, curvature))
+        squares = noise * (last.extra - 2 * step @ slope + step @ curvature @ step)  # of residuals where the step leads
+        believed_noise = learned_noise(model.assumed_noise_variance, squares, max(last.rows - used, 0))
+        slope, curvature = slope * noise / believed_noise, curvature * noise / believed_noise
+    precision = first.precision + curvature
+    step = np.linalg.solve(precision, slope + pull)
+    decrement = math.sqrt(max(float(step @ precision @ step), 0.0) / columns)
+    weight = float(curvature[0, 0]) if plan.intercept else 0.5 * float(model.curvature_bound) * last.rows
+    size = math.sqrt(max(float(step @ curvature @ step), 0.0) / max(weight, 1e-300))
+    linear = model.assumed_noise_variance is not None
+    q = Gaussian.at(centre + step * (1.0 if linear else min(1.0, TRUST / max(size, 1e-300))), precision)
+    following = None
+    if len(questions) < plan.questions:
+        scaled = curvature * believed_noise / last.rows
+        values, vectors = np.linalg.eigh(scaled + RIDGE * np.trace(scaled) / columns * np.eye(columns))
+        following = question_at(q, (vectors / np.sqrt(values)) @ vectors.T, noise_variance=believed_noise)
+    return Reading(q.family(), following, decrement, LIMIT, np.ones(columns), believed_noise)
+
+
+def learned_noise(assumed: float, squares: float, count: float) -> float:
+    """Return the noise variance by so many squared residuals and a normal prior of its logarithm around `assumed`."""
+    if count <= 0:
+        return assumed
+    seen = math.log(max(squares / count, 1e-12 * assumed) / assumed) / 2
+    return assumed * math.exp(2 * seen * 2 * count / (2 * count + LOG_SPREAD**-2))

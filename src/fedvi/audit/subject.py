@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -88,17 +88,30 @@ class Subject:
         return self.family.standard(self.dim)
 
     @functools.cached_property
-    def q(self) -> GaussianFamily:
-        """The posterior that the server sends, away from the prior."""
-        q: GaussianFamily = self.state.factor.posterior(self.prior)
-        return q
+    def q(self) -> Any:
+        """What the server sends: a posterior away from the prior, or a question about it."""
+        if self.algorithm.asks:
+            return self._question(with_fields(self._first_question.q, natural_mean=jnp.full(self.dim, 0.8)))
+        return self.state.factor.posterior(self.prior)
 
     @functools.cached_property
-    def far_q(self) -> GaussianFamily:
-        """One that a hostile server might send: means that are huge, and cancel for rows that are alike."""
+    def far_q(self) -> Any:
+        """What a hostile server might send: means that are huge, and cancel for rows that are alike."""
         means = jnp.asarray(np.where(np.arange(self.dim) % 2, -1e4, 1e4), precision())
-        narrow = self.family.standard(self.dim, 0.01)
-        return with_fields(narrow, natural_mean=means / 0.01)
+        family = type(self._first_question.q) if self.algorithm.asks else self.family
+        far = with_fields(family.standard(self.dim, 0.01), natural_mean=means / 0.01)
+        return self._question(far) if self.algorithm.asks else far
+
+    @functools.cached_property
+    def _first_question(self) -> Any:
+        asked = self.algorithm.first_asked(self.model, self.prior)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), asked.questions)
+
+    def _question(self, q: GaussianFamily) -> Any:
+        """Return a question about slope and curvature at q, with something in every part of the answer."""
+        numbers = {"slope_weight": 1.0, "curvature_weight": 0.5, "extra_weight": 0.3, "reach": 2.0, "moments": 0.0}
+        values = {name: jnp.asarray(value, precision()) for name, value in numbers.items()}
+        return dataclasses.replace(self._first_question, q=q, **values)
 
     @functools.cached_property
     def public(self) -> Public:
@@ -109,6 +122,8 @@ class Subject:
     def state(self) -> ClientState:
         """The client's state before the audited update. Its factor is not 1: the KL part has a gradient of its own."""
         new = init_client(self.algorithm, self.prior)
+        if self.algorithm.asks:
+            return new
         mean, spread = jnp.full_like(new.factor.natural_mean, 0.8), 0.5 * self.prior.precision
         return dataclasses.replace(new, factor=with_fields(new.factor, natural_mean=mean, precision=spread))
 

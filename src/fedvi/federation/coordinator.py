@@ -27,7 +27,7 @@ from fedvi.federation import wire
 from fedvi.federation.coordinator_file import Applied, CoordinatorFile, Product, Refusal, SiteRecord
 from fedvi.federation.widths import Said
 from fedvi.federation.wire import POSTERIOR, REFUSED, Answer, Request
-from fedvi.inference.private_client import LARGEST_PREDICTOR
+from fedvi.inference.algorithms import LARGEST_PREDICTOR
 from fedvi.inference.server import Server, ServerState
 from fedvi.inference.update import Release
 from fedvi.numerics import default_namespace

@@ -23,7 +23,7 @@ from fedvi.config import Allow, build, check_keys, check_kinds, convert, fill, k
 from fedvi.errors import InputError
 from fedvi.federation.wire import FINISHED, LEFT, PAUSED, SPENT
 from fedvi.files import digest
-from fedvi.inference.private_client import LARGEST_PREDICTOR
+from fedvi.inference.algorithms import LARGEST_PREDICTOR
 from fedvi.inference.spec import UPDATES, Spec, default_spec
 from fedvi.tables.schema import Schema
 

@@ -17,15 +17,16 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from jaxtyping import Float
 
 from fedvi.checks import in_range, not_a_class, one_of
 from fedvi.errors import InputError
-from fedvi.families.base import Factor, GaussianFamily
+from fedvi.families.base import Factor, GaussianFamily, extent, require_proper
 from fedvi.inference.local_problem import GradientSteps, Problem, Public, Solver, forgetful_adam
 from fedvi.inference.rows import CheckedTable
 from fedvi.numerics import Array
@@ -36,6 +37,10 @@ from fedvi.privacy.lattice import Lattice
 from fedvi.privacy.mechanism import Protection
 from fedvi.privacy.without_privacy import FullBatch, Minibatch
 from fedvi.pytree import pytree, static
+
+
+LARGEST_PREDICTOR = 1e6
+"""A posterior's means and standard deviations, times the bound of features, are no larger where rows are looked at."""
 
 
 def thorough() -> GradientSteps:
@@ -51,12 +56,14 @@ class Algorithm(abc.ABC):
     repair: set negative precisions of the new factor to zero and count them; post-processing.
     client_level: clip and noise of the whole change, to protect all of a client's data as one; None for none. To
         protect single rows, choose a private mechanism in the solver instead.
+    asks: whether the server asks questions, instead of sending q.
     """
 
     solver: Solver[Any]
     damping: float | Float[Array, ""]
     repair: bool
     client_level: ClientLevel | None
+    asks: ClassVar[bool] = False
 
     @abc.abstractmethod
     def problem(self, public: Public, q: GaussianFamily, factor: Any) -> Problem:
@@ -83,6 +90,37 @@ class Algorithm(abc.ABC):
     def most_updates(self) -> float:
         """How many updates of a client make sense."""
         return math.inf
+
+    def planned(
+        self, dim: int, public_rows: Sequence[int], budgets: Sequence[Budget] | None, updates: float = math.inf
+    ) -> Algorithm:
+        """Return the algorithm with what was left open chosen from public numbers: nothing, unless one says so.
+
+        dim: number of weights. public_rows: of every client. budgets: of every client, with fixed deltas; None if
+        nothing limits them. updates: that a client may make.
+        """
+        return self
+
+    def first_asked(self, model: Any, prior: GaussianFamily) -> Any:
+        """Return the first question, for algorithms by which the server asks; None where it sends q."""
+        return None  # noqa: RET501 - it is an answer
+
+    def asked_next(self, model: Any, state: Any) -> Any:
+        """Return what is read out of the answers in a server's state, and the next question."""
+        raise NotImplementedError(f"{type(self).__name__} asks nothing.")
+
+    def check_sent(self, sent: Any, feature_bound: float) -> None:
+        """Raise unless q may be looked at: it is proper, and not so wide or far away that rounding decides.
+
+        No row is looked at.
+        """
+        require_proper(sent, "posterior that the client received")
+        found = float(extent(sent)) * feature_bound
+        if not found <= LARGEST_PREDICTOR:
+            raise InputError(
+                f"Expected a posterior whose means and standard deviations, times the bound of features, are up to "
+                f"{LARGEST_PREDICTOR:g}, got {found:.3g}: such a q says nothing about rows. Find who spoilt it."
+            )
 
     def arrange(self, tables: dict[str, CheckedTable]) -> dict[str, CheckedTable]:
         """Return the clients that the algorithm runs with."""
@@ -162,6 +200,37 @@ class CentralisedVI(PVI):
 
     solver: Solver[Any] = field(default_factory=thorough)
     damping: float | Float[Array, ""] = 1.0
+
+    def planned(
+        self, dim: int, public_rows: Sequence[int], budgets: Sequence[Budget] | None, updates: float = math.inf
+    ) -> Algorithm:
+        """Return the algorithm with what was left open chosen from public numbers: nothing, unless one says so.
+
+        dim: number of weights. public_rows: of every client. budgets: of every client, with fixed deltas; None if
+        nothing limits them. updates: that a client may make.
+        """
+        return self
+
+    def first_asked(self, model: Any, prior: GaussianFamily) -> Any:
+        """Return the first question, for algorithms by which the server asks; None where it sends q."""
+        return None  # noqa: RET501 - it is an answer
+
+    def asked_next(self, model: Any, state: Any) -> Any:
+        """Return what is read out of the answers in a server's state, and the next question."""
+        raise NotImplementedError(f"{type(self).__name__} asks nothing.")
+
+    def check_sent(self, sent: Any, feature_bound: float) -> None:
+        """Raise unless q may be looked at: it is proper, and not so wide or far away that rounding decides.
+
+        No row is looked at.
+        """
+        require_proper(sent, "posterior that the client received")
+        found = float(extent(sent)) * feature_bound
+        if not found <= LARGEST_PREDICTOR:
+            raise InputError(
+                f"Expected a posterior whose means and standard deviations, times the bound of features, are up to "
+                f"{LARGEST_PREDICTOR:g}, got {found:.3g}: such a q says nothing about rows. Find who spoilt it."
+            )
 
     def arrange(self, tables: dict[str, CheckedTable]) -> dict[str, CheckedTable]:
         """Pool all rows into one client."""

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable
-from typing import TypeVar
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Int
@@ -56,6 +57,7 @@ class ServerState:
     factors, sequence: stacked over clients; sequence is the number of the last release applied.
     product, lost: the product of all factors, and the rounding errors of having computed it step by step.
     version: number of releases applied.
+    asked: questions, and what was read out of answers to them, if the algorithm is by questions; else None.
     """
 
     prior: GaussianFamily
@@ -64,15 +66,17 @@ class ServerState:
     product: Factor
     lost: Factor
     version: Int[Array, ""]
+    asked: Any = None
 
     @property
     def posterior(self) -> GaussianFamily:
-        """The current q."""
-        return (self.product * self.lost).posterior(self.prior)
+        """The current q; if the algorithm is by questions, that of the last reading."""
+        q: GaussianFamily = self.asked.posterior if self.asked else (self.product * self.lost).posterior(self.prior)
+        return q
 
 
-def init_server(prior: GaussianFamily, unit: Factor, clients: int) -> ServerState:
-    """Return a server whose clients all have the factor 1, so that q is the prior."""
+def init_server(prior: GaussianFamily, unit: Factor, clients: int, asked: Any = None) -> ServerState:
+    """Return a server whose clients all have the factor 1, so that q is the prior. asked: the first question."""
     xp = namespace(leaves(unit)[0])
     return ServerState(
         prior=prior,
@@ -81,6 +85,7 @@ def init_server(prior: GaussianFamily, unit: Factor, clients: int) -> ServerStat
         product=unit,
         lost=unit,
         version=xp.zeros((), xp.int32),
+        asked=asked,
     )
 
 
@@ -105,6 +110,7 @@ def server_step(state: ServerState, client: int | Array, release: Release) -> tu
         product=choose(accepted, product, state.product),
         lost=choose(accepted, lost, state.lost),
         version=state.version + accepted.astype(xp.int32),
+        asked=state.asked,
     )
     return new, verdict
 
@@ -114,26 +120,64 @@ class Server:
     """A server with named clients, for use from Python: `coordinator = coordinator.receive(name, release)`.
 
     schema: hash of the feature schema that all releases must carry; empty if rows come as numbers.
+    ask: from a state to the next question, if the algorithm is by questions; else None.
     """
 
     names: tuple[str, ...]
     state: ServerState
     schema: str = ""
+    ask: Callable[[ServerState], Any] | None = None
 
     @classmethod
-    def start(cls, prior: GaussianFamily, names: Iterable[str], unit: Factor | None = None, schema: str = "") -> Server:
-        """Return a coordinator whose posterior is the prior; `unit` is the factor 1 of the family in use."""
+    def start(
+        cls,
+        prior: GaussianFamily,
+        names: Iterable[str],
+        unit: Factor | None = None,
+        schema: str = "",
+        *,
+        algorithm: Any = None,
+        model: Any = None,
+    ) -> Server:
+        """Return a coordinator whose posterior is the prior.
+
+        unit: the factor 1 of the family in use. algorithm, model: for algorithms by questions (`NoiseAwarePVI`), in
+        place of unit.
+        """
         names = tuple(names)
         require_proper(prior, "prior")
-        return cls(names, init_server(prior, prior.one() if unit is None else unit, len(names)), schema)
+        if algorithm is None:
+            return cls(names, init_server(prior, prior.one() if unit is None else unit, len(names)), schema)
+        asked = algorithm.first_asked(model, prior)
+        state = init_server(prior, algorithm.first_factor(prior), len(names), asked)
+        return cls(names, state, schema, functools.partial(algorithm.asked_next, model) if asked else None)
 
     @property
     def posterior(self) -> GaussianFamily:
         """The current q."""
         return self.state.posterior
 
+    def sent_to(self, name: str) -> Any:
+        """Return what a client works on: q, or its next question; None while it has to wait for the others."""
+        asked = self.state.asked
+        if asked is None:
+            return self.posterior
+        number = int(self.state.sequence[self.names.index(name)])
+        return take(asked.questions, number) if number < int(asked.count) else None
+
+    def asking(self) -> Server:
+        """Return the coordinator after reading all answers and asking the next question, whoever is missing."""
+        return (
+            self
+            if self.ask is None
+            else dataclasses.replace(self, state=dataclasses.replace(self.state, asked=self.ask(self.state)))
+        )
+
     def receive(self, name: str, release: Release) -> Server:
-        """Return the coordinator after applying a release, or raise `ReleaseRefused`."""
+        """Return the coordinator after applying a release, or raise `ReleaseRefused`.
+
+        When every client has answered all questions that were asked, the next one is asked.
+        """
         if name not in self.names:
             raise UnknownClient(f"Release from unknown client {name!r}; known are {', '.join(self.names)}.")
         _check_form(release, name, self.state)
@@ -147,7 +191,9 @@ class Server:
         step = server_step if loaded_jax() is None else jax.jit(server_step)
         state, verdict = step(self.state, client, numbers)
         raise_unless_accepted(Verdict(int(verdict)), name, int(release.sequence), int(self.state.sequence[client]))
-        return dataclasses.replace(self, state=state)
+        received = dataclasses.replace(self, state=state)
+        all_have = state.asked and int(np.min(np.asarray(state.sequence))) >= int(state.asked.count)
+        return received.asking() if all_have else received
 
 
 def raise_unless_accepted(verdict: Verdict, name: str, sequence: int, applied: int) -> None:

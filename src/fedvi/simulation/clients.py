@@ -174,41 +174,47 @@ class ClientBudgets:
         return self.budgets[client].spent({self.events[client]: updates})
 
 
+def fixed_budgets(
+    names: tuple[str, ...], public_rows: tuple[int, ...], algorithm: Algorithm, privacy: Budgets | None
+) -> list[Budget] | None:
+    """Return every client's budget with its delta; None if there is none."""
+    if privacy is None:
+        return None
+    fixed = functools.cache(Budget.fixed)  # of thousands of clients, many are alike
+    of_rows = algorithm.protection.unit == ROW
+    units = public_rows if of_rows else (len(names),) * len(names)
+    budgets = list(map(fixed, _one_per_client(names, privacy), units))
+    warn_if_few(min(units), "rows of a client" if of_rows else "clients")
+    return budgets
+
+
 def arrange_budgets(
     names: tuple[str, ...],
     public_rows: tuple[int, ...],
     algorithm: Algorithm,
     prior: GaussianFamily,
     most: tuple[float, ...],
-    privacy: Budgets | None,
+    budgets: list[Budget] | None,
 ) -> tuple[tuple[Algorithm, ...], ClientBudgets | None]:
     """Return every client's algorithm, with its noise found if it was left open, and who may spend what.
 
-    most: how many updates each client makes at most. No budgets if nothing is private and nothing was asked.
+    most: how many updates each client makes at most. budgets: with fixed deltas; None if nothing was asked. Then
+    nothing is limited, and if nothing is private nothing is said either.
     """
-
-    @functools.cache  # of thousands of clients, many are alike
-    def fixed(budget: Budget, rows: int) -> Budget:
-        return budget.fixed(rows)
 
     @functools.cache
     def arranged(limit: Budget | None, rows: int, updates: float) -> tuple[Algorithm, AnyEvent]:
         own = algorithm.calibrated(prior, limit, rows, updates)
         return own, own.event(prior, rows)
 
-    of_rows = algorithm.protection.unit == ROW
-    units = public_rows if of_rows else (len(names),) * len(names)
-    budgets = None if privacy is None else list(map(fixed, _one_per_client(names, privacy), units))
-    if budgets is not None:
-        warn_if_few(min(units), "rows of a client" if of_rows else "clients")
     limits: list[Budget] | list[None] = budgets or [None] * len(names)
     algorithms, events = zip(*map(arranged, limits, public_rows, most), strict=True)
+    limited = budgets is not None
     if budgets is None:
         if NOT_PRIVATE in events:
             return algorithms, None
-        budgets = [fixed(Budget(1.0), count) for count in units]
+        budgets = fixed_budgets(names, public_rows, algorithm, Budget(1.0)) or []
     caveats = {algorithm.protection.caveat, *(budget.caveat for budget in budgets)} - {""}
-    limited = privacy is not None
     return algorithms, ClientBudgets(
         names, events, tuple(budgets), algorithm.protection.unit, limited, tuple(sorted(caveats))
     )

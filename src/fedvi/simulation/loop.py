@@ -21,7 +21,7 @@ from fedvi.compiling import jax
 from fedvi.errors import SimulationInterrupted
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.server import Verdict, raise_unless_accepted
-from fedvi.pytree import take
+from fedvi.pytree import put, take
 from fedvi.simulation.results import Checkpoint, History, Record, Result
 from fedvi.simulation.runs import Block, Carry, Course, Measured, Outcome, Place, Run, Turns, look, play_blocks
 from fedvi.simulation.schedules import PlannedTurn
@@ -71,10 +71,13 @@ def play(courses: Sequence[Course], every: float) -> Iterator[Moment]:
             began, ended = perf_counter(), dict[int, Exception | None]()
             blocks: list[list[PlannedTurn]] = [[] for _ in alike]
             for number in running:
+                most = int(min(pace, room, every - places[number].communications % every))
                 try:
-                    blocks[number] = alike[number].next_turns(
-                        int(min(pace, room, every - places[number].communications % every))
-                    )
+                    asked = _questions(carry, number)
+                    blocks[number] = alike[number].next_turns(most, asked)
+                    if not blocks[number] and asked is not None:  # a question is due, or this is the end
+                        carry = _asked(alike[number].run, carry, number)
+                        blocks[number] = alike[number].next_turns(most, _questions(carry, number))
                     if not blocks[number]:
                         ended[number] = None
                 except Exception as error:  # of the schedule
@@ -93,7 +96,21 @@ def play(courses: Sequence[Course], every: float) -> Iterator[Moment]:
                 places = [Place(carry, number, communications) for number, communications in enumerate(made)]
                 longest = max(1, *map(len, blocks))
                 pace = max(1.0, min(4 * pace, longest * RESPONSE / (perf_counter() - began)))
+            places = [place._replace(carry=carry) for place in places]
             yield Moment(alike, places, ended)
+
+
+def _questions(carry: Carry, number: int) -> int | None:
+    """Return how many questions were asked in a run; None if nobody asks."""
+    asked = carry.server.asked
+    return int(asked.count[number]) if asked else None
+
+
+def _asked(run: Run, carry: Carry, number: int) -> Carry:
+    """Return the state with all answers of a run read, and its next question asked."""
+    server = take(jax.tree.map(np.asarray, carry.server), number)
+    asked = put(jax.tree.map(np.asarray, carry.server.asked), number, run.algorithm.asked_next(run.model, server))
+    return dataclasses.replace(carry, server=dataclasses.replace(carry.server, asked=jax.device_put(asked)))
 
 
 def block_capacity(runs: Sequence[Run], longest: float) -> int:
@@ -236,4 +253,5 @@ def _result(course: Course, records: tuple[Record, ...] | None = None) -> Result
         ),
         clients={name: take(carry.clients, index) for index, name in enumerate(run.clients.names)},
         checkpoint=Checkpoint(communications, leaves, measured.records, run.described),
+        asked=carry.server.asked,
     )

@@ -148,16 +148,23 @@ class Result:
     history: measurements along the way.
     clients: every client's final state, by name. In a real federation these never leave the clients.
     checkpoint: save it with `checkpoint.save(path)`, go on with `simulate(..., resume=path)`.
+    asked: questions and what was read out of the answers, if the algorithm is by questions (`NoiseAwarePVI`).
     """
 
     posterior: GaussianFamily
     history: History
     clients: dict[str, ClientState]
     checkpoint: Checkpoint
+    asked: Any = None
 
     def __repr__(self) -> str:
         posterior = f"{type(self.posterior).__name__} over {self.posterior.dim} parameters"
         return f"Result({posterior}, {len(self.clients)} clients, {self.history!r})"
+
+    @property
+    def converged(self) -> bool | None:
+        """Whether the fit has arrived, as far as answers tell; None if the algorithm does not know."""
+        return bool(self.asked.arrived <= self.asked.limit) if self.asked else None
 
     @property
     def privacy(self) -> dict[str, Spent]:

@@ -15,7 +15,7 @@ import functools
 import itertools
 import math
 from collections.abc import Hashable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -43,12 +43,17 @@ class Carry:
     """The whole state of a simulated federation.
 
     clients: stacked client states.
-    snapshots: the q's that clients have fetched, by slot (see `fedvi.simulation.schedules`).
+    snapshots: the q's that clients have fetched, by slot (see `fedvi.simulation.schedules`); None if all are asked.
     """
 
     server: ServerState
     clients: ClientState
-    snapshots: GaussianFamily
+    snapshots: GaussianFamily | None
+
+    def sent_to(self, state: ClientState, slot: Int[Array, ""]) -> Any:
+        """Return what a client works on: its next question, or the q that it has fetched."""
+        asked = self.server.asked
+        return take(asked.questions, state.sequence) if asked else take(self.snapshots, slot)
 
 
 @pytree
@@ -78,12 +83,12 @@ class Block:
 
 
 @functools.partial(jax.jit, static_argnames="clients")
-def init_carry(algorithm: Algorithm, prior: GaussianFamily, clients: int) -> Carry:
-    """Return the state before the first turn."""
+def init_carry(algorithm: Algorithm, prior: GaussianFamily, clients: int, asked: Any) -> Carry:
+    """Return the state before the first turn. asked: the first question, if the algorithm is by questions."""
     return Carry(
-        server=init_server(prior, algorithm.first_factor(prior), clients),
+        server=init_server(prior, algorithm.first_factor(prior), clients, asked),
         clients=repeat(init_client(algorithm, prior), clients),
-        snapshots=repeat(prior, clients + 1),
+        snapshots=repeat(prior, clients + 1) if asked is None else None,
     )
 
 
@@ -114,7 +119,7 @@ def play_blocks(
             turn: Turns = take(block.turns, k)
             algorithm: Algorithm = take(own.algorithms, turn.client)
             state: ClientState = take(carry.clients, turn.client)
-            q = take(carry.snapshots, turn.source)
+            q = carry.sent_to(state, turn.source)
             rows = data.rows_of(turn.client)
             problem = algorithm.problem(own.public, q, state.factor)
             new, release, _ = update(algorithm, model, own.public, q, state, rows, take(block.draws, k))
@@ -123,7 +128,7 @@ def play_blocks(
             carry = Carry(
                 server=server,
                 clients=put(carry.clients, turn.client, choose(verdict == Verdict.ACCEPTED, new, state)),
-                snapshots=put(carry.snapshots, turn.save, server.posterior),
+                snapshots=carry.snapshots and put(carry.snapshots, turn.save, server.posterior),
             )
             return carry, verdicts.at[k].set(verdict)
 
@@ -190,7 +195,8 @@ class Run:
 
     def init(self) -> Carry:
         """Return the state before the first turn."""
-        return init_carry(self.algorithm, self.settings.public.prior, len(self.clients.names))
+        prior = self.settings.public.prior
+        return init_carry(self.algorithm, prior, len(self.clients.names), self.algorithm.first_asked(self.model, prior))
 
     def turns(self) -> Iterator[PlannedTurn]:
         """Return all turns of the run, from the first."""
@@ -250,8 +256,11 @@ class Course:
         """Of the last communication, by the schedule's clock."""
         return self.made[self.place.communications - 1].time if self.place.communications else 0.0
 
-    def next_turns(self, count: int) -> list[PlannedTurn]:
-        """Take turns from the schedule."""
+    def next_turns(self, count: int, asked: int | None) -> list[PlannedTurn]:
+        """Take turns from the schedule; asked: only those that need none but the first so many questions."""
         block = list(itertools.islice(self.turns, count))
+        if asked is not None:
+            early = next((k for k, turn in enumerate(block) if turn.update > asked), len(block))
+            block, self.turns = block[:early], itertools.chain(block[early:], self.turns)
         self.made += block
         return block

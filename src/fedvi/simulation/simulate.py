@@ -28,11 +28,11 @@ from fedvi.inference.rows import DEFAULT_FEATURE_BOUND, Table, check_table
 from fedvi.models.base import Model
 from fedvi.models.predictive import score
 from fedvi.pytree import precision
-from fedvi.simulation.clients import Budgets, Clients, PublicRows, arrange_budgets, lay_out_clients
+from fedvi.simulation.clients import Budgets, Clients, PublicRows, arrange_budgets, fixed_budgets, lay_out_clients
 from fedvi.simulation.loop import Measure, Score, Watched, play, stack
 from fedvi.simulation.results import Checkpoint, Result
 from fedvi.simulation.runs import Course, Measured, Place, Run, Settings
-from fedvi.simulation.schedules import Asynchronous, PlannedTurn, Schedule
+from fedvi.simulation.schedules import Asynchronous, PlannedTurn, Schedule, Synchronous
 
 
 class RunSettings(TypedDict, total=False):
@@ -196,7 +196,8 @@ def _course(clients: Clients, model: Model, algorithm: Algorithm, own: RunSettin
     total = min(sum(run.most_updates), math.inf if communications is None else communications)
     if math.isinf(total) and until is None:
         raise InputError("Expected communications, until, max_updates or privacy, got none: the run would never end.")
-    turns, made, carry, measured = run.turns(), list[PlannedTurn](), run.init(), Measured(run.settings.public.prior)
+    turns, made, carry = run.turns(), list[PlannedTurn](), run.init()
+    measured = Measured(carry.server.posterior)
     if resume is not None:
         if not isinstance(resume, Checkpoint | str | os.PathLike):
             raise InputError(f"Expected resume to be a checkpoint or a path, got {type(resume).__name__}.")
@@ -216,14 +217,17 @@ def _course(clients: Clients, model: Model, algorithm: Algorithm, own: RunSettin
 def prepare_run(clients: Clients, model: Model, algorithm: Algorithm, own: RunSettings) -> Run:
     """Return a run with everything checked but when it ends."""
     schedule = own.get("schedule")
-    schedule = Asynchronous() if schedule is None else schedule
+    schedule = (Synchronous() if algorithm.asks else Asynchronous()) if schedule is None else schedule
     not_a_class("schedule", schedule)
     if not callable(getattr(schedule, "turns", None)):
         raise InputError(f"Expected a schedule with a method turns(rows, max_updates, rng), got {schedule!r}.")
     names, rows = clients.names, clients.public_rows
     prior = _checked_prior(own.get("prior"), model.dim(clients.rows.x))
+    limits = fixed_budgets(names, rows, algorithm, own.get("privacy"))
     wanted = _most_updates(own.get("max_updates"), algorithm.most_updates, len(names))
-    algorithms, budgets = arrange_budgets(names, rows, algorithm, prior, wanted, own.get("privacy"))
+    algorithm = algorithm.planned(prior.dim, rows, limits, max(wanted))
+    wanted = tuple(min(each, algorithm.most_updates) for each in wanted)
+    algorithms, budgets = arrange_budgets(names, rows, algorithm, prior, wanted, limits)
     affordable = [math.inf] * len(names) if budgets is None else budgets.most_updates()
     public = Public(prior, clients=jnp.asarray(float(len(names))), rows=jnp.asarray(float(sum(rows))))
     return Run(

@@ -69,7 +69,7 @@ def couple(
         largest = max(largest, float(np.max(np.linalg.norm(sums, axis=-1))))
         same &= _bytes(subject, mine, release) == _bytes(subject, theirs, matched)
         whole &= bool(np.all(np.stack([seen, seen_there]) / subject.lattice.grid % 1 == 0))
-        now = release.factor.posterior(subject.prior)
+        now = subject.sent_after(release, now)
         if not (same and bool(now.is_proper())):
             break
     return Coupled(longest, largest, same, whole)

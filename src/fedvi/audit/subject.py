@@ -102,6 +102,12 @@ class Subject:
         far = with_fields(family.standard(self.dim, 0.01), natural_mean=means / 0.01)
         return self._question(far) if self.algorithm.asks else far
 
+    def sent_after(self, release: Release, sent: Any) -> Any:
+        """Return what the server sends next: the posterior, or a question that is not about what the last one was."""
+        if self.algorithm.asks:
+            return dataclasses.replace(sent, moments=1 - sent.moments)
+        return release.factor.posterior(self.prior)
+
     @functools.cached_property
     def _first_question(self) -> Any:
         asked = self.algorithm.first_asked(self.model, self.prior)

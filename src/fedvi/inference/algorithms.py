@@ -38,7 +38,6 @@ from fedvi.privacy.mechanism import Protection
 from fedvi.privacy.without_privacy import FullBatch, Minibatch
 from fedvi.pytree import pytree, static
 
-
 LARGEST_PREDICTOR = 1e6
 """A posterior's means and standard deviations, times the bound of features, are no larger where rows are looked at."""
 
@@ -103,10 +102,10 @@ class Algorithm(abc.ABC):
 
     def first_asked(self, model: Any, prior: GaussianFamily) -> Any:
         """Return the first question, for algorithms by which the server asks; None where it sends q."""
-        return None  # noqa: RET501 - it is an answer
+        return None
 
-    def asked_next(self, model: Any, state: Any) -> Any:
-        """Return what is read out of the answers in a server's state, and the next question."""
+    def asked_next(self, model: Any, state: Any, *, more: bool = True) -> Any:
+        """Return what is read out of the answers in a server's state, and the next question if there is to be more."""
         raise NotImplementedError(f"{type(self).__name__} asks nothing.")
 
     def check_sent(self, sent: Any, feature_bound: float) -> None:
@@ -213,10 +212,10 @@ class CentralisedVI(PVI):
 
     def first_asked(self, model: Any, prior: GaussianFamily) -> Any:
         """Return the first question, for algorithms by which the server asks; None where it sends q."""
-        return None  # noqa: RET501 - it is an answer
+        return None
 
-    def asked_next(self, model: Any, state: Any) -> Any:
-        """Return what is read out of the answers in a server's state, and the next question."""
+    def asked_next(self, model: Any, state: Any, *, more: bool = True) -> Any:
+        """Return what is read out of the answers in a server's state, and the next question if there is to be more."""
         raise NotImplementedError(f"{type(self).__name__} asks nothing.")
 
     def check_sent(self, sent: Any, feature_bound: float) -> None:

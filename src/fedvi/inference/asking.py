@@ -4,9 +4,9 @@
     server:  question k: slope and curvature at q       site:  answer = private sum over all rows
     server:  q = read(prior, questions, answers)        all noise is known, and none is taken for data
 
-Release number k of a site is its answer to question k (`fedvi.inference.questions`). All answers of a site have the same
-form, the same noise and the same event: their number is planned, and paid for in one plan. A question is made when the
-first site needs it, out of all answers that are there; once asked, it stays. So a site that comes late answers the
+Release number k of a site is its answer to question k (`fedvi.inference.questions`). All answers of a site have the
+same form, the same noise and the same event: their number is planned, and paid for in one plan. A question is made when
+the first site needs it, out of all answers that are there; once asked, it stays. So a site that comes late answers the
 questions that the others have answered before. Reading is post-processing (`fedvi.inference.reading`), done by the
 server once per question.
 """
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import field
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -36,7 +36,6 @@ from fedvi.numerics import Array, namespace
 from fedvi.privacy.budget import Budget, least_noise
 from fedvi.privacy.events import gaussian
 from fedvi.pytree import leaves, precision, put, pytree, repeat, static, take, tree_map
-
 
 QUESTIONS = {"full": 14, "diagonal": 30}
 """How many questions are asked; equal noise in many answers costs no more than little noise in few."""
@@ -84,8 +83,8 @@ class NoiseAwarePVI(Algorithm):
     Its noise follows from the budget: `simulate(..., algorithm=NoiseAwarePVI(), privacy=Budget(0.5))`.
 
     solver: `Answers()`, or `Answers(FullBatch())` for no privacy.
-    covariance: `full` for true intervals; `diagonal` for prediction with many columns and little privacy; `auto` chooses
-        from public numbers.
+    covariance: `full` for true intervals; `diagonal` for prediction with many columns and little privacy; `auto` to
+        choose from public numbers.
     questions, moments: how many, and how many of them ask for moments of the rows; 0 for the plan's own choice.
     intercept: whether the first column of x is 1. bound: features lie within it.
     exclusive: groups of columns of which at most one is not zero, such as the levels of a category.
@@ -177,12 +176,20 @@ class NoiseAwarePVI(Algorithm):
         """Return the first question, before anybody has answered."""
         return self._read(model, prior, None, tree_map(np.asarray, self.first_factor(prior)))
 
-    def asked_next(self, model: Any, state: ServerState) -> Asked:
-        """Return what is read out of all answers so far, and the next question if there is one. In NumPy."""
+    def asked_next(self, model: Any, state: ServerState, *, more: bool = True) -> Asked:
+        """Return what is read out of all answers so far, and the next question if there is to be one. In NumPy."""
         own = tree_map(np.asarray, state)
-        return self._read(model, own.prior, own.asked, own.product * own.lost)
+        return self._read(model, own.prior, own.asked, own.product * own.lost, more=more)
 
-    def _read(self, model: LinearPredictorModel, prior: GaussianFamily, asked: Asked | None, answers: Any) -> Asked:
+    def _read(
+        self,
+        model: LinearPredictorModel,
+        prior: GaussianFamily,
+        asked: Asked | None,
+        answers: Any,
+        *,
+        more: bool = True,
+    ) -> Asked:
         count = 0 if asked is None else int(asked.count)
         questions = [] if asked is None else [take(asked.questions, k) for k in range(count)]
         dtype = precision()
@@ -192,7 +199,7 @@ class NoiseAwarePVI(Algorithm):
             return tree_map(lambda leaf: np.asarray(leaf, dtype), tree)
 
         stacked = None if asked is None else asked.questions
-        if reading.question is not None:
+        if more and reading.question is not None:
             question = rounded(reading.question)
             stacked = repeat(question, self.plan.questions) if stacked is None else put(stacked, count, question)
             count += 1

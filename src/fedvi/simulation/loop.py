@@ -76,7 +76,7 @@ def play(courses: Sequence[Course], every: float) -> Iterator[Moment]:
                     asked = _questions(carry, number)
                     blocks[number] = alike[number].next_turns(most, asked)
                     if not blocks[number] and asked is not None:  # a question is due, or this is the end
-                        carry = _asked(alike[number].run, carry, number)
+                        carry = _asked(alike[number].run, carry, number, more=alike[number].goes_on())
                         blocks[number] = alike[number].next_turns(most, _questions(carry, number))
                     if not blocks[number]:
                         ended[number] = None
@@ -106,10 +106,11 @@ def _questions(carry: Carry, number: int) -> int | None:
     return int(asked.count[number]) if asked else None
 
 
-def _asked(run: Run, carry: Carry, number: int) -> Carry:
-    """Return the state with all answers of a run read, and its next question asked."""
+def _asked(run: Run, carry: Carry, number: int, *, more: bool) -> Carry:
+    """Return the state with all answers of a run read, and its next question asked if there are more turns."""
     server = take(jax.tree.map(np.asarray, carry.server), number)
-    asked = put(jax.tree.map(np.asarray, carry.server.asked), number, run.algorithm.asked_next(run.model, server))
+    read = run.algorithm.asked_next(run.model, server, more=more)
+    asked = put(jax.tree.map(np.asarray, carry.server.asked), number, read)
     return dataclasses.replace(carry, server=dataclasses.replace(carry.server, asked=jax.device_put(asked)))
 
 

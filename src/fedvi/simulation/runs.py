@@ -256,6 +256,12 @@ class Course:
         """Of the last communication, by the schedule's clock."""
         return self.made[self.place.communications - 1].time if self.place.communications else 0.0
 
+    def goes_on(self) -> bool:
+        """Tell whether there is another turn."""
+        coming = list(itertools.islice(self.turns, 1))
+        self.turns = itertools.chain(coming, self.turns)
+        return bool(coming)
+
     def next_turns(self, count: int, asked: int | None) -> list[PlannedTurn]:
         """Take turns from the schedule; asked: only those that need none but the first so many questions."""
         block = list(itertools.islice(self.turns, count))

@@ -17,6 +17,7 @@ from fedvi.errors import InputError
 from fedvi.tables import (
     BinaryTarget,
     Category,
+    Interaction,
     Number,
     NumberTarget,
     Schema,
@@ -45,7 +46,7 @@ SCHEMA = Schema((AGE, SEX), DIED)
 
 
 TOML = """
-format = 1
+format = 2
 [target]
 name = "died"
 kind = "category"
@@ -64,28 +65,45 @@ values = ["F", "M"]
 """
 
 
+CROSSED = '[[interactions]]\nof = ["age", "sex"]\n'
+
+
 def test_features_follow_columns_and_policies() -> None:
     columns = (
         Number("age", 0, 120, 52, 17, missing="indicator"),
         Category("sex", ("F", "M"), unknown="error", missing="error"),
-        Category("ward", ("A",), unknown="error"),
-        Category("drug", ("x", "y"), missing="error"),
+        Category("ward", ("A",), unknown="error", missing="missing"),
+        Category("drug", ("x", "y", "z"), unknown="other", missing="missing", reference="y"),
         Number("dose", 0, 1, 0.5, 1, missing="error"),
+        Number("gain", 0, 64, 1, 2, "indicator", transform="log1p", knots=(0, 16, 32.5, 64)),
     )
+    crossed = (("age", "drug"), ("gain", "dose"), ("ward", "drug"))
     features = (
         "(intercept)",
         *("age", "age is missing"),
-        *("sex=F", "sex=M"),
-        *("ward=A", "ward=other"),
-        *("drug=x", "drug=y", "drug=other"),
+        "sex=M",
+        "ward=missing",
+        *("drug=x", "drug=z", "drug=other", "drug=missing"),
         "dose",
+        *("log1p(gain)", "gain~[16]", "gain~[32.5]", "gain is missing"),
+        *("age:drug=x", "age:drug=z", "age:drug=other", "age:drug=missing"),
+        "log1p(gain):dose",
+        *(f"ward=missing:drug={level}" for level in ("x", "z", "other", "missing")),
     )
-    schema = Schema(columns, DIED)
+    schema = Schema(columns, DIED, interactions=tuple(map(Interaction, crossed)))
     assert (schema.features, schema.dim) == (features, len(features))
-    third = 1 / 3
-    assert schema.typical(2).tolist() == [1, 1, 0.1, 0.5, 0.5, 0.5, 0.5, third, third, third, 1]
-    assert Schema(columns, DIED, intercept=False).features == features[1:]
-    assert len(Schema(columns, DIED, intercept=False).typical(2)) == len(features) - 1
+    fifth, quarter = 1 / 5, 1 / 4
+    own = [1, 1, 0.1, 0.5, 0.5, *[fifth] * 4, 1, 1, quarter, quarter, 0.1]
+    np.testing.assert_allclose(schema.typical(2), [*own, *[fifth] * 4, 1, *[0.5 * fifth] * 4])
+    assert schema.exclusive == ((3,), (4,), (5, 6, 7, 8), (19, 20, 21, 22))
+    kinds = ["intercept", "number", *["level"] * 7, "number", "number", "hat", "hat", "level", *["number"] * 5]
+    assert list(schema.layout.kinds) == [*kinds, *["level"] * 4]
+    assert schema.bound == pytest.approx(68 / 17)
+    bare = Schema(columns, DIED, False, schema.interactions)
+    assert bare.features == features[1:]
+    assert len(bare.typical(2)) == len(features) - 1
+    assert bare.exclusive == ((2,), (3,), (4, 5, 6, 7), (18, 19, 20, 21))
+    assert not bare.layout.intercept
 
 
 def test_scales_can_be_exchanged() -> None:
@@ -101,7 +119,7 @@ def test_scales_can_be_exchanged() -> None:
 
 
 def test_digest_is_the_same_on_all_machines() -> None:
-    assert SCHEMA.digest == "ec72708ff317cbf8b12cd1be3e3ba7351833280fb01835b05e278b66559becf9"
+    assert SCHEMA.digest == "5428ea3a8873c23ab8e1158a66e672dda178c60ffe7ec098ed384ac3f30d1cbc"
 
 
 def test_digest_depends_on_every_field_and_on_nothing_else() -> None:
@@ -109,17 +127,28 @@ def test_digest_depends_on_every_field_and_on_nothing_else() -> None:
     shuffled = TOML.replace('kind = "number"\nlow = 0\n', 'low = -0.0 # years\n\nkind   = "number"\n')
     assert Schema.from_toml("# a comment\n" + shuffled).digest == SCHEMA.digest
     digests = {SCHEMA.digest, Schema((AGE, SEX), DIED, intercept=False).digest, Schema((SEX, AGE), DIED).digest}
-    count = 3
+    digests |= {Schema((AGE, SEX), DIED, True, (Interaction(of),)).digest for of in (("age", "sex"), ("sex", "age"))}
+    count = 5
     others: dict[Any, dict[str, Any]] = {
-        AGE: {"name": "years", "low": -1, "high": 121, "centre": 53, "scale": 18, "missing": "error"},
-        SEX: {"name": "gender", "values": ("M", "F"), "unknown": "error", "missing": "error"},
+        AGE: {
+            "name": "years",
+            "low": -1,
+            "high": 121,
+            "centre": 53,
+            "scale": 18,
+            "missing": "error",
+            "knots": (0, 1, 2),
+        }
+        | {"transform": "log1p"},
+        SEX: {"name": "gender", "values": ("M", "F"), "unknown": "error", "missing": "error", "reference": "M"},
         DIED: {"name": "dead", "values": ("yes", "no")},
         DAYS: {"name": "nights", "low": 1, "high": 61, "centre": 8, "scale": 5},
     }
     for part, changes in others.items():
         assert set(changes) == {field.name for field in dataclasses.fields(part)}
         for field, value in changes.items():
-            new = dataclasses.replace(part, **{field: value})
+            logs = {"centre": 3, "scale": 1} if field == "transform" else {}
+            new = dataclasses.replace(part, **{field: value} | logs)
             parts = [new if old == part else old for old in (AGE, SEX)]
             target = new if isinstance(new, BinaryTarget | NumberTarget) else DIED
             digests.add(Schema(tuple(parts), target).digest)
@@ -136,7 +165,12 @@ FINITE = st.floats(-1e300, 1e300)
 @st.composite
 def numbers(draw: st.DrawFn, kind: type, name: str) -> Any:
     low, centre, high = sorted(draw(st.lists(FINITE, min_size=3, max_size=3, unique=True)))
-    more = {"missing": draw(st.sampled_from(["centre", "indicator", "error"]))} if kind is Number else {}
+    more: dict[str, Any] = {}
+    if kind is Number:
+        more["missing"] = draw(st.sampled_from(["centre", "indicator", "error"]))
+        more["knots"] = (low, centre, high) if draw(st.booleans()) else ()
+        if low >= 0 and draw(st.booleans()):
+            more["transform"], centre = "log1p", float(np.log1p(centre))
     scale = draw(st.floats(max(1e-300, (high / 1e6 - low / 1e6) * 1.001), 1e300))
     return kind(name, low, high, centre, scale, **more)
 
@@ -144,18 +178,22 @@ def numbers(draw: st.DrawFn, kind: type, name: str) -> Any:
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
     target, *names = draw(st.lists(NAMES, min_size=2, max_size=5, unique=True))
-    words = NAMES.filter(lambda text: text != "other" and plain(text) == text)
-    policy = st.sampled_from(["other", "error"])
-    columns = [
-        draw(numbers(Number, name))
-        if draw(st.booleans())
-        else Category(name, tuple(draw(st.lists(words, min_size=1, unique=True))), draw(policy), draw(policy))
-        for name in names
-    ]
+    words = NAMES.filter(lambda text: text not in ("other", "missing") and plain(text) == text)
+    unknown, missing = (
+        st.sampled_from(["reference", "other", "error"]),
+        st.sampled_from(["reference", "missing", "other"]),
+    )
+
+    def category(name: str) -> Category:
+        values = tuple(draw(st.lists(words, min_size=2, unique=True)))
+        return Category(name, values, draw(unknown), draw(missing), draw(st.sampled_from(values)))
+
+    columns = [draw(numbers(Number, name)) if draw(st.booleans()) else category(name) for name in names]
+    crossed = [Interaction((names[0], other)) for other in names[1:] if draw(st.booleans())]
     two = st.lists(words, min_size=2, max_size=2, unique=True)
     to_predict = BinaryTarget(target, tuple(draw(two))) if draw(st.booleans()) else draw(numbers(NumberTarget, target))
     try:
-        return Schema(tuple(columns), to_predict, draw(st.booleans()))
+        return Schema(tuple(columns), to_predict, draw(st.booleans()), tuple(crossed))
     except InputError:  # names that look like features of others
         return SCHEMA
 
@@ -175,14 +213,17 @@ def test_files_are_read_and_written_with_comments(tmp_path: Path) -> None:
     assert 'values = ["no", "yes"]  # the second one is the one whose probability is predicted\n' in text
     assert (
         'name = "age"\nkind = "number"\nlow = 0.0\nhigh = 120.0\ncentre = 52.0\nscale = 17.0\nmissing = "centre"\n'
-        in text
+        'transform = "none"\nknots = []  # in the column\'s own units\n' in text
     )
+    assert 'missing = "reference"\nreference = "F"  # has no feature: all others are compared to it\n' in text
 
 
 def test_values_may_be_written_as_numbers_and_truth_values() -> None:
     schema = Schema.from_toml(TOML.replace('["no", "yes"]', "[0, 1]").replace('["F", "M"]', "[false, true, 2.0, 2.5]"))
     assert schema.target == BinaryTarget("died", ("0", "1"))
     assert schema.columns[1] == Category("sex", ("false", "true", "2", "2.5"))
+    text = TOML.replace('["F", "M"]', "[false, true, 2.0]\nreference = 2")
+    assert Schema.from_toml(text).features == ("(intercept)", "age", "sex=false", "sex=true")
 
 
 def test_a_new_kind_is_one_class_that_the_file_names(tmp_path: Path) -> None:
@@ -230,11 +271,12 @@ def test_own_columns_are_found_in_a_file_beside_the_schema(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("format = 1", "format = ", "Expected TOML in here: Invalid value"),
-        ("format = 1", "format = 2", "here: Expected format = 1, got 2"),
-        ("format = 1", "", "here: Expected key format in the schema, got target, columns"),
-        ("format = 1", "format = 1\nintercpt = true", "Unknown key intercpt; .* Did you mean 'intercept'"),
-        ("format = 1", "format = 1\nintercept = 1", "Expected intercept to be true or false, got 1"),
+        ("format = 2", "format = ", "Expected TOML in here: Invalid value"),
+        ("format = 2", "format = 3", "here: Expected format = 2, got 3: made by another version of fedvi"),
+        ("format = 2", "format = 1", "got 1: made by an older fedvi, whose categories had no reference. Make it anew"),
+        ("format = 2", "", "here: Expected key format in the schema, got target, columns"),
+        ("format = 2", "format = 2\nintercpt = true", "Unknown key intercpt; .* Did you mean 'intercept'"),
+        ("format = 2", "format = 2\nintercept = 1", "Expected intercept to be true or false, got 1"),
         ("high", "hgih", r"here: Unknown key columns\[1\] \(age\).hgih; .* Did you mean 'high'\?"),
         ("high = 120\n", "", r"here: Expected columns\[1\] \(age\).high, got name, low, centre"),
         ('kind = "number"\n', "", r"Expected columns\[1\] \(age\).kind to be one of number, category, or"),
@@ -254,22 +296,56 @@ def test_own_columns_are_found_in_a_file_beside_the_schema(tmp_path: Path, monke
         ('["F", "M"]', "[]", "Expected at least one of the values of column 'sex', got none"),
         ('["F", "M"]', '"FM"', "Expected a list of values of column 'sex', got 'FM'"),
         ('["F", "M"]', '["F", ["M"]]', r"Expected the values of column 'sex' to be texts, got \('M',\)"),
-        ('["F", "M"]', '["F", "other"]', "Expected no value 'other' of column 'sex': it names the feature"),
-        ('["F", "M"]', '["F"]\nunknown = "drop"', "unknown of column 'sex' to be one of other, error, got 'drop'"),
+        ('["F", "M"]', '["F", "other"]\nunknown = "other"', "no value 'other' of column 'sex': it names the feature"),
+        ('["F", "M"]', '["F", "missing"]\nmissing = "missing"', "no value 'missing' of column 'sex': it names"),
+        ('["F", "M"]', '["F"]\nunknown = "drop"', "unknown of column 'sex' to be one of reference, other, error, got"),
+        (
+            '["F", "M"]',
+            '["F"]\nmissing = "drop"',
+            "missing of column 'sex' to be one of reference, missing, other, error",
+        ),
+        ('["F", "M"]', '["F", "M"]\nreference = "X"', "reference of column 'sex' to be one of F, M, got 'X'"),
+        ('["F", "M"]', '["F"]', "Expected two values of column 'sex', or a feature for others, got only 'F'"),
+        (
+            "scale = 17",
+            'scale = 17\ntransform = "log"',
+            "transform of column 'age' to be one of none, log1p, got 'log'",
+        ),
+        (
+            "scale = 17",
+            'scale = 17\ntransform = "log1p"',
+            r"the centre of column 'age' within \[0.0, 4.79.*\], got 52.0",
+        ),
+        ("low = 0", 'low = -1\ntransform = "log1p"', "Expected low >= 0 for column 'age', whose values become log"),
+        ("scale = 17", "scale = 17\nknots = [1, 2]", "at least three increasing knots of column 'age' from 0 to 120"),
+        ("scale = 17", "scale = 17\nknots = [1, 2, 2]", r"or none, got \(1, 2, 2\)"),
+        ("scale = 17", "scale = 17\nknots = [1, 2, 121]", r"or none, got \(1, 2, 121\)"),
+        ("scale = 17", "scale = 17\nknots = [-1, 2, 3]", r"or none, got \(-1, 2, 3\)"),
+        ("scale = 17", "scale = 17\nknots = [1, nan, 3]", r"or none, got \(1, nan, 3\)"),
+        ("scale = 17", 'scale = 17\nknots = ["1", 2, 3]', r"or none, got \('1', 2, 3\)"),
+        ("scale = 17", "scale = 17\nknots = 5", "or none, got 5"),
+        (CROSSED, '[[interactions]]\nof = ["age", "sxe"]', "in the interaction age:sxe, got 'sxe'. Did you mean 'sex'"),
+        (CROSSED, '[[interactions]]\nof = ["age"]', r"the names of two columns in an interaction, got \['age'\]"),
+        (CROSSED, '[[interactions]]\nof = ["age", "age"]', "Expected the names of two columns in an interaction"),
+        (CROSSED, '[[interactions]]\nof = "age:sex"', "two columns in an interaction, got 'age:sex'"),
+        (CROSSED, '[[interactions]]\nfo = ["age", "sex"]', r"Unknown key interactions\[1\].fo; allowed: of"),
+        (CROSSED, CROSSED + '[[interactions]]\nof = ["sex", "age"]', "every interaction once, got sex:age twice"),
+        (CROSSED, '[interactions]\nof = ["age", "sex"]', r"Expected interactions to be tables, each with the line \["),
         ('["no", "yes"]', '["no", "yes", "so"]', "Expected two values of target 'died', got 3: no, yes, so"),
         ('name = "died"', 'name = "age"', "Expected the target not to be among the columns, got 'age' in both"),
         ('name = "sex"', 'name = "age"', "Expected every column once, got 'age' twice"),
         ('name = "sex"', 'name = ""', "Expected the name of a column without blanks around it, got ''"),
-        ('name = "age"', 'name = "sex=F"', "Expected every feature once, got 'sex=F' twice"),
+        ('name = "age"', 'name = "sex=M"', "Expected every feature once, got 'sex=M' twice"),
         (TOML[TOML.index("[[columns]]") :], "", "here: Expected key columns in the schema, got format, target"),
         (TOML[TOML.index("[[columns]]") :], "[columns]\n", "Expected columns to be tables, each with the line"),
-        ("format = 1", "format = 1\ncolumns = []\n[other]\n", "Expected TOML in here: "),
+        ("format = 2", "format = 2\ncolumns = []\n[other]\n", "Expected TOML in here: "),
     ],
 )
 def test_wrong_schemas_are_refused(old: str, new: str, message: str) -> None:
-    assert old in TOML
+    text = TOML + CROSSED if old == CROSSED else TOML
+    assert old in text
     with pytest.raises(InputError, match=message) as caught:
-        Schema.from_toml(TOML.replace(old, new, 1), "here")
+        Schema.from_toml(text.replace(old, new, 1), "here")
     assert "\n" not in str(caught.value)
 
 
@@ -299,7 +375,8 @@ def test_columns_are_found_with_bounds_scales_values_and_notes(tmp_path: Path, m
     assert (age.centre, age.scale) == (round(np.mean(table["age"]), 1), round(np.std(table["age"]), 1))
     assert isinstance(weight, Number)
     assert (weight.low, weight.high, weight.missing) == (60, 91, "indicator")
-    assert ward == Category("ward", ("A", "B", "C"))
+    common = max("ABC", key=list(table["ward"]).count)
+    assert ward == Category("ward", ("A", "B", "C"), unknown="other", reference=common)
     assert found.schema.target == DIED
     assert found.rows == 400
     notes = "\n".join(found.notes)
@@ -309,7 +386,7 @@ def test_columns_are_found_with_bounds_scales_values_and_notes(tmp_path: Path, m
         "'country' was left out: it is 'NL' in all rows",
         "'zero' was left out: it is 0 in all rows",
         "'empty' was left out: it holds no value",
-        "'ward' has 4 values: the 3 most frequent ones became features",
+        "'ward' has 4 values: the 3 most frequent ones are told apart, the others are counted as 'other'",
     ):
         assert wanted in notes
     assert len(found.notes) == 6
@@ -371,9 +448,9 @@ def test_text_late_in_a_table_makes_it_a_category(tmp_path: Path, monkeypatch: p
 
 def test_the_value_other_is_counted_as_other() -> None:
     found = infer_schema({"x": ["other", "a", "b"], "y": [0, 1, 0]}, "y")
-    assert found.schema.columns == (Category("x", ("a", "b")),)
+    assert found.schema.columns == (Category("x", ("a", "b"), unknown="other"),)
     encoded = encode(found.schema, {"x": ["other"], "y": [0]})
-    assert encoded.x.tolist() == [[1, 0, 0, 1]]
+    assert encoded.x.tolist() == [[1, 0, 1]]
     assert encoded.counts.unknown == {"x": 0}
 
 

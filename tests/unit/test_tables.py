@@ -26,6 +26,7 @@ from fedvi.tables import (
     Category,
     Counts,
     Encoded,
+    Interaction,
     Number,
     NumberTarget,
     Schema,
@@ -44,13 +45,14 @@ from fedvi.tables.read import NUMBER, TEXT, Kind, parse_number
 
 SCHEMA = Schema(
     (
-        Number("age", 0, 100, 50, 20, missing="indicator"),
-        Category("sex", ("F", "M")),
-        Category("code", ("0", "1"), unknown="error"),
+        Number("age", 0, 100, 50, 20, missing="indicator", knots=(10, 30, 50, 70)),
+        Category("sex", ("F", "M"), unknown="other", missing="missing"),
+        Category("code", ("0", "1"), unknown="error", reference="1"),
         Category("flag", ("false", "true"), unknown="error", missing="error"),
-        Number("dose", -1, 1, 0.25, 0.5),
+        Number("dose", 0, 4, 0.25, 0.5, transform="log1p", knots=(0, 1, 4)),
     ),
     BinaryTarget("died", ("no", "yes")),
+    interactions=(Interaction(("age", "sex")), Interaction(("dose", "age")), Interaction(("sex", "code"))),
 )
 COLUMNS: dict[str, list[Any]] = {
     "site": [1, 2, 1, 2, 10],
@@ -95,18 +97,36 @@ def by_hand(schema: Schema, rows: list[dict[str, str]]) -> tuple[np.ndarray, np.
             text = row[column.name].strip()
             gap = text in ("", "NA", "?", "nan")
             if isinstance(column, Number):
-                value = 0.0 if gap else (min(max(float(text), column.low), column.high) - column.centre) / column.scale
-                line += [value, float(gap)] if column.missing == "indicator" else [value]
+                log = math.log1p if column.transform == "log1p" else float
+                value = column.centre if gap else log(min(max(float(text), column.low), column.high))
+                knots = [log(knot) for knot in column.knots]
+                line.append((value - column.centre) / column.scale)
+                for left, at, right in zip(knots, knots[1:], knots[2:]):  # noqa: B905 (the shortest counts)
+                    line.append(max(0.0, min((value - left) / (at - left), (right - value) / (right - at))))
+                line += [float(gap)] if column.missing == "indicator" else []
             else:
                 assert isinstance(column, Category)
-                line += [float(text == value) for value in column.values]
-                line += [float(text not in column.values)] if column.has_other else []
+                kind = text if text in column.values else column.missing if gap else column.unknown
+                levels = (*column.values, *(extra for extra in ("other", "missing") if extra in policies(column)))
+                kind = column.reference if kind == "reference" else kind
+                line += [float(kind == level) for level in levels if level != column.reference]
+        named = dict(zip(schema.features, line, strict=False))
+        for interaction in schema.interactions:
+            one, two = (
+                [value for name, value in named.items() if name == part or name.startswith(f"{part}=")]
+                for part in (name if name != "dose" else "log1p(dose)" for name in interaction.of)
+            )
+            line += [a * b for a in one for b in two]
         x.append(line)
     target = schema.target
     assert isinstance(target, BinaryTarget)
     return np.array(x, np.float32), np.array(
         [2.0 * target.values.index(row[target.name]) - 1 for row in rows], np.float32
     )
+
+
+def policies(column: Category) -> tuple[str, str]:
+    return column.unknown, column.missing
 
 
 # One table, many forms.
@@ -155,7 +175,10 @@ def test_all_forms_of_a_table_give_the_same_arrays(tmp_path: Path) -> None:
     found = {name: encode(SCHEMA, source, site_column="site") for name, source in forms(tmp_path).items()}
     wanted = found["dictionary"]
     assert wanted.x[:, SCHEMA.features.index("age")].tolist() == [-2, 0, 2.5, np.float32(-2.225), 0]
-    assert wanted.x[:, SCHEMA.features.index("sex=other")].tolist() == [0, 0, 1, 1, 0]
+    assert wanted.x[:, SCHEMA.features.index("sex=other")].tolist() == [0, 0, 0, 1, 0]
+    assert wanted.x[:, SCHEMA.features.index("sex=missing")].tolist() == [0, 0, 1, 0, 0]
+    assert wanted.x[:, SCHEMA.features.index("age~[30]")].tolist() == [0, 0, 0, 0, 0]
+    assert wanted.x[:, SCHEMA.features.index("age~[50]")].tolist() == [0, 1, 0, 0, 1]
     assert wanted.y is not None
     assert wanted.y.tolist() == [-1, 1, 1, -1, -1]
     assert wanted.sites is not None
@@ -238,7 +261,7 @@ CELLS = {
     "sex": st.sampled_from(["F", "M", " M", "x", "", "?"]),
     "code": st.sampled_from(["0", "1", "NA"]),
     "flag": st.sampled_from(["false", "true"]),
-    "dose": st.sampled_from(["0", "-1.5", "0.3", "nan"]),
+    "dose": st.sampled_from(["0", "-1.5", "0.3", "2.5", "nan"]),
     "died": st.sampled_from(["no", "yes"]),
     "site": st.sampled_from(["a", "bc"]),
 }
@@ -274,8 +297,12 @@ def test_encoding_in_chunks_equals_encoding_at_once_and_by_hand(
     with open(path, newline="") as file:
         x, y = by_hand(SCHEMA, list(csv.DictReader(file, delimiter=delimiter)))
     assert whole.x.dtype == np.float32
-    np.testing.assert_allclose(whole.x, x, rtol=1e-6)
+    np.testing.assert_allclose(whole.x, x, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(whole.y, y)
+    assert np.abs(whole.x).max() <= SCHEMA.bound
+    for group in SCHEMA.exclusive:
+        assert set(np.count_nonzero(whole.x[:, group], axis=1)) <= {0, 1}
+        assert set(np.unique(whole.x[:, group])) <= {0, 1}
 
 
 def test_a_number_as_target_is_clipped_and_scaled() -> None:
@@ -306,14 +333,13 @@ def test_labels_may_be_0_and_1_or_booleans(tmp_path: Path, values: tuple[str, st
 def test_tables_without_the_target_can_be_encoded_to_predict() -> None:
     encoded = encode(SMALL, {"age": [30], "sex": ["F"]}, target=False)
     assert encoded.y is None
-    assert encoded.x.tolist() == [[1, -1, 1, 0, 0]]
+    assert encoded.x.tolist() == [[1, -1, 0]]
 
 
 def test_words_for_missing_are_values_if_the_schema_lists_them() -> None:
-    schema = Schema((Category("country", ("NA", "ZA")),), BinaryTarget("y", ("0", "1")))
+    schema = Schema((Category("country", ("NA", "ZA"), missing="missing"),), BinaryTarget("y", ("0", "1")))
     encoded = encode(schema, {"country": ["NA", "ZA", "?", None], "y": [0, 1, 1, 0]})
-    assert encoded.x.argmax(axis=1).tolist() == [0, 0, 0, 0]  # the intercept
-    assert encoded.x[:, 1:].argmax(axis=1).tolist() == [0, 1, 2, 2]
+    assert encoded.x.tolist() == [[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 0, 1]]
     assert encoded.counts.missing == {"country": 2, "y": 0}
 
 

@@ -44,6 +44,10 @@ STANDARDISE, WIDTH = 0.1, 0.05
 """Shares of a site's budget, in squared noise, that private scales and the width of the posterior take."""
 
 
+INTERCEPT_VARIANCE = 100.0
+"""Of the intercept's prior: a rare outcome is no surprise."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Prior:
     """Independent Gaussians around zero; family: the kind of q, such as Gaussian or FullGaussian.
@@ -88,7 +92,7 @@ class Spec:
     @cached_property
     def prior(self) -> GaussianFamily:
         """The prior over the model's parameters."""
-        return self.standard_prior.over(self.schema.dim)
+        return self.standard_prior.over(self.schema.dim, self.schema.layout)
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -113,12 +117,15 @@ def default_spec(
     """Return the default settings for one schema, computed from public numbers, never from rows.
 
     rows: of all sites. epsilon: of the site that spends least; None for no privacy. model: None for the target's own.
-    prior_variance: of a weight; None for 1 on the scale of log odds, or 10 on the scale of the noise.
+    prior_variance: of a weight; None for 1 on the scale of log odds, or 10 on that of the noise. The intercept's is
+        at least 100: how frequent an outcome is, nobody knows beforehand.
     """
     model = schema.target.model() if model is None else model
     variance = float(prior_variance or model.defaults.prior_variance)
+    prior = Prior("Gaussian", variance, intercept=max(INTERCEPT_VARIANCE, variance))
     if epsilon is None and "closed form" in model.abilities:
-        return Spec(schema, model, Prior("FullGaussian", variance), PVI(Exact(), damping=1.0), 1)
+        prior = dataclasses.replace(prior, family="FullGaussian")
+        return Spec(schema, model, prior, PVI(Exact(), damping=1.0), 1)
     total = float(np.sum(schema.typical(2)))
     reach = 1.0 if epsilon is None else min(max((rows * epsilon / (100 * total)) ** 0.4, 0.3), 1.0)
     clip_norm = model.defaults.typical_slope * reach * math.sqrt(total / (1 - SHARE))
@@ -126,7 +133,7 @@ def default_spec(
     mechanism = FullBatch() if epsilon is None else FullBatchGaussian(noise_multiplier=None, clip_norm=clip_norm)
     memory = 20.0 if epsilon is None else 2.0  # of early slopes: to be averaged where there is noise, else forgotten
     solver = AveragedQuadratics(mechanism=mechanism, memory=memory, share=SHARE, weight=weight)
-    return Spec(schema, model, Prior("Gaussian", variance), NoiseAwarePVI(solver, damping=0.4), updates)
+    return Spec(schema, model, prior, NoiseAwarePVI(solver, damping=0.4), updates)
 
 
 def _rounded(value: Any) -> Any:

@@ -3,6 +3,8 @@ from fedvi.tables.columns import Column as Column
 from fedvi.tables.columns import Number as Number
 from fedvi.tables.encode import Encoded as Encoded
 from fedvi.tables.infer import infer_schema as infer_schema
+from fedvi.tables.interactions import Interaction as Interaction
+from fedvi.tables.layout import Layout as Layout
 from fedvi.tables.read import Counts as Counts
 from fedvi.tables.read import TableSource as TableSource
 from fedvi.tables.read import open_table as open_table

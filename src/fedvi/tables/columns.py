@@ -1,18 +1,20 @@
-"""Columns of a schema: how the values of one become features of x. `Scaled` and `Listed` are for targets too.
+"""Columns of a schema: how the values of one become features of x.
 
 number      (clip(value, low, high) - centre) / scale       one feature; 0, the centre, if missing
-category    one 0/1 feature per value                       and one for "other", if something may fall there
+            and a hat at each of its knots but the two ends: how far the curve is above the line there
+category    one 0/1 feature per value but its reference     0 in all of them is the reference
 
-A column of your own is a frozen dataclass, a subclass of `Column`; a schema names it by `kind = "module:Class"`.
+So no feature is a sum of others: with an intercept, every weight has a meaning of its own. A column of your own is a
+frozen dataclass, a subclass of `Column`; a schema names it by `kind = "module:Class"`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Real
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,45 +22,42 @@ from jaxtyping import Bool, Float
 
 from fedvi.checks import near, one_of
 from fedvi.errors import InputError
-from fedvi.tables.read import MISSING, NUMBER, TEXT, Chunk, Counts, Kind, plain
+from fedvi.tables.hats import hats
+from fedvi.tables.layout import HAT, LEVEL, NUMBER
+from fedvi.tables.parts import Listed, Part, Scaled
+from fedvi.tables.read import Chunk, Counts
 
-OTHER = "other"
+OTHER, GAP, REFERENCE, ERROR = "other", "missing", "reference", "error"
 INDICATOR_SQUARE = 0.1
 """Typical square of a feature that says where a number is missing."""
 
-LARGEST_RANGE = 1e6
-"""Scales between the bounds of a number, at most: so that what is encoded is always a sensible number."""
-
-_UNKNOWN, _MISSING = -1, -2
-
-
-class Part(ABC):
-    """A column or the target. missing: what happens without a value. comments: on keys in the schema's file."""
-
-    name: str
-    missing: str = ""
-    comments: ClassVar[Mapping[str, str]] = {}
-
-    @property
-    @abstractmethod
-    def reads(self) -> dict[str, Kind]:
-        """Which columns of a table it needs, and how."""
-
-    @property
-    @abstractmethod
-    def shown(self) -> str:
-        """What it expects, for people."""
+LOG1P = "log1p"
+TRANSFORMS = ("none", LOG1P)
 
 
 class Column(Part):
-    """A column: some features of x. unknown: what happens with a value that nobody expects."""
+    """A column: some features of x. unknown: what happens with a value that nobody expects.
+
+    exclusive: whether its features are 0 or 1, and at most one of them is not 0.
+    """
 
     unknown: str = ""
+    exclusive: ClassVar[bool] = False
 
     @property
     @abstractmethod
     def features(self) -> tuple[str, ...]:
         """Names of its features."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of its features (`fedvi.tables.layout`)."""
+        return (NUMBER,) * len(self.features)
+
+    @property
+    def crossed(self) -> tuple[int, ...]:
+        """Which of its features are multiplied in an interaction: all, unless a column says otherwise."""
+        return tuple(range(len(self.features)))
 
     @property
     @abstractmethod
@@ -68,7 +67,7 @@ class Column(Part):
     @property
     def refuses(self) -> bool:
         """Whether a value can make a site refuse its table."""
-        return "error" in (self.missing, self.unknown)
+        return ERROR in (self.missing, self.unknown)
 
     @abstractmethod
     def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, "n k"]:
@@ -78,13 +77,14 @@ class Column(Part):
     def typical(self, power: int) -> Float[np.ndarray, " k"]:
         """Return the typical power, 2 or 4, of every feature: public constants."""
 
-    def in_units(self, weights: Float[np.ndarray, " k"]) -> tuple[Float[np.ndarray, " k"], float]:
-        """Return weights per unit of the table's values, and what that adds to the intercept."""
-        return weights, 0.0
+    @property
+    def units(self) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+        """A slope and a shift per feature, which is slope * value + shift for values in people's own units."""
+        return np.ones(len(self.features)), np.zeros(len(self.features))
 
     def check_missing(self, missing: Bool[np.ndarray, " n"], chunk: Chunk, others: str) -> None:
         """Raise `InputError` where a value is missing, if the schema asks for it; others: what else it could say."""
-        if self.missing == "error" and missing.any():
+        if self.missing == ERROR and missing.any():
             raise InputError(
                 f"Expected a value in {chunk.place(int(np.argmax(missing)), self.name)}, got none. "
                 f"Fill it in, leave the row out, or set missing = {others} in the schema."
@@ -92,207 +92,190 @@ class Column(Part):
 
 
 @dataclass(frozen=True)
-class Scaled:
-    """Numbers with public bounds, a centre and a scale."""
-
-    name: str
-    low: float
-    high: float
-    centre: float
-    scale: float
-
-    def __post_init__(self) -> None:
-        for name in ("low", "high", "centre", "scale"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-                raise InputError(f"Expected {name} of column {self.name!r} to be a finite number, got {value!r}.")
-            object.__setattr__(self, name, float(value) + 0.0)  # and -0.0 becomes 0.0
-        if self.low >= self.high:
-            raise InputError(f"Expected low < high for column {self.name!r}, got {self.low} and {self.high}.")
-        if not self.low <= self.centre <= self.high:
-            bounds = f"[{self.low}, {self.high}]"
-            raise InputError(f"Expected the centre of column {self.name!r} within {bounds}, got {self.centre}.")
-        if self.scale <= 0:
-            raise InputError(f"Expected scale > 0 for column {self.name!r}, got {self.scale}.")
-        if self.high - self.low > LARGEST_RANGE * self.scale:
-            raise InputError(
-                f"Expected at most {LARGEST_RANGE:g} scales between low and high of column {self.name!r}, {self.low} "
-                f"and {self.high}, got a scale of {self.scale}. Narrow the bounds: values beyond them are clipped."
-            )
-
-    @property
-    def reads(self) -> dict[str, Kind]:
-        """The column with numbers in it."""
-        return {self.name: NUMBER}
-
-    @property
-    def shown(self) -> str:
-        """Bounds, centre and scale."""
-        return f"{self.low:g} to {self.high:g}, centre {self.centre:g}, scale {self.scale:g}"
-
-    def scaled(self, chunk: Chunk, counts: Counts) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-        """Return the clipped and scaled numbers, 0 where missing, and where that is."""
-        if self.name in chunk.numbers:
-            values = chunk.numbers[self.name]
-        else:
-            values, foreign = chunk.texts[self.name].numbers()
-            counts.add(self.name, unknown=int(np.count_nonzero(foreign)))
-        missing = ~np.isfinite(values)
-        if chunk.strict and np.isinf(values[missing]).any():
-            row = int(np.argmax(np.isinf(values)))
-            raise InputError(
-                f"Expected a finite number in {chunk.place(row, self.name)}, got {values[row]}. "
-                "Correct it, or leave it empty."
-            )
-        within = np.clip(values, self.low, self.high)
-        gaps, changed = np.count_nonzero(missing), np.count_nonzero(within != values)  # NaN is not equal to itself
-        counts.add(self.name, clipped=int(changed - gaps), missing=int(gaps))
-        within -= self.centre
-        within /= self.scale
-        within[missing] = 0
-        return within, missing
-
-
-@dataclass(frozen=True)
-class Listed:
-    """Text with a few known values."""
-
-    name: str
-    values: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        where, found = f"column {self.name!r}", dict[str, str]()
-        given: Any = self.values
-        if isinstance(given, str) or not isinstance(given, Iterable):
-            raise InputError(f"Expected a list of values of {where}, got {given!r}.")
-        for value in given:
-            word = plain(str(value)) if isinstance(value, bool | int | float) else value  # as it is in tables
-            if not isinstance(word, str):
-                raise InputError(f"Expected the values of {where} to be texts, got {word!r}.")
-            if not word or word != word.strip():
-                raise InputError(f"Expected values of {where} without blanks around them and not empty, got {word!r}.")
-            if plain(word) in found:
-                raise InputError(f"Expected every value of {where} once, got {found[plain(word)]!r} and {word!r}.")
-            found[plain(word)] = word
-        object.__setattr__(self, "values", tuple(found.values()))
-
-    @property
-    def reads(self) -> dict[str, Kind]:
-        """The column with text in it."""
-        return {self.name: TEXT}
-
-    @property
-    def shown(self) -> str:
-        """The first values."""
-        return ", ".join(self.values[:8]) + (", ..." if len(self.values) > 8 else "")
-
-    def codes(self, chunk: Chunk, **others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the code of each row's value; where it is missing, and where unknown: the code is then that of none.
-
-        others: codes of values that the schema does not list.
-        """
-        known = others | {plain(value): code for code, value in enumerate(self.values)}
-        text = chunk.texts[self.name]
-        table = np.full(len(text.values) + 1, _MISSING, np.int64)  # code -1 is the last
-        for code, value in enumerate(text.values):
-            table[code] = known.get(plain(value), _MISSING if value in MISSING else _UNKNOWN)
-        codes = table.take(text.codes, mode="wrap")
-        missing, unknown = codes == _MISSING, codes == _UNKNOWN
-        codes[codes < 0] = len(self.values)
-        return codes, missing, unknown
-
-
-@dataclass(frozen=True)
 class Number(Scaled, Column):
     """A column of numbers.
 
     missing: what to do where nothing was measured: "centre" puts the centre there, "indicator" does too and says so in
-    a second feature, "error" refuses the table.
+        another feature, "error" refuses the table.
+    transform: "none", or "log1p" for log(1 + value); centre and scale are then those of the logarithm.
+    knots: in the table's units; empty for a straight line. With transform, hats are straight in the logarithm.
+
+    >>> Number("gain", 0, 64, 1, 1, transform="log1p", knots=(0, 16, 32, 64)).features
+    ('log1p(gain)', 'gain~[16]', 'gain~[32]')
     """
 
     missing: str = "centre"
+    transform: str = "none"
+    knots: tuple[float, ...] = ()
+    comments: ClassVar = {"knots": "in the column's own units"}
 
     def __post_init__(self) -> None:
+        where = f"column {self.name!r}"
+        one_of(f"transform of {where}", self.transform, TRANSFORMS)
+        if self.transform == LOG1P and not self.low >= 0:
+            raise InputError(f"Expected low >= 0 for {where}, whose values become log(1 + value), got {self.low}.")
         super().__post_init__()
-        one_of(f"missing of column {self.name!r}", self.missing, ("centre", "indicator", "error"))
+        one_of(f"missing of {where}", self.missing, ("centre", "indicator", ERROR))
+        object.__setattr__(self, "knots", self._checked_knots())
+
+    def _checked_knots(self) -> tuple[float, ...]:
+        given: Any = self.knots
+        real = isinstance(given, Iterable) and all(isinstance(knot, int | float) for knot in given)
+        knots = tuple(float(knot) + 0.0 for knot in given) if real else ()
+        increasing = all(knot < after for knot, after in pairwise(knots))
+        if not real or (
+            knots and not (len(knots) > 2 and increasing and self.low <= knots[0] < knots[-1] <= self.high)
+        ):
+            raise InputError(
+                f"Expected at least three increasing knots of column {self.name!r} from {self.low:g} to {self.high:g}, "
+                f"or none, got {given!r}."
+            )
+        return knots
+
+    def measured(self, values: Float[np.ndarray, " *n"]) -> Float[np.ndarray, " *n"]:
+        """Return the values, or their logarithms."""
+        return np.log1p(values) if self.transform == LOG1P else values
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The number, and where it is missing if the schema asks for that."""
-        return (self.name, f"{self.name} is missing")[: 2 if self.missing == "indicator" else 1]
+        """The number, its hats, and where it is missing if the schema asks for that."""
+        line = f"log1p({self.name})" if self.transform == LOG1P else self.name
+        bumps = (f"{self.name}~[{knot:.10g}]" for knot in self.knots[1:-1])
+        return (line, *bumps, *([f"{self.name} is missing"] if self.missing == "indicator" else []))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """A number, hats, and what says that it is missing."""
+        kinds = [HAT if 0 < j < len(self.knots) - 1 else NUMBER for j in range(len(self.features))]
+        return (*kinds[:-1], LEVEL) if self.missing == "indicator" else tuple(kinds)
+
+    @property
+    def crossed(self) -> tuple[int, ...]:
+        """The number itself, without hats."""
+        return tuple(j for j, kind in enumerate(self.kinds) if kind == NUMBER)
 
     @property
     def bound(self) -> float:
         """The distance of the farther end from the centre, in scales."""
-        return max(abs(end - self.centre) / self.scale for end in (self.low, self.high))
+        return max(1.0 if len(self.features) > 1 else 0.0, *(abs(e - self.centre) / self.scale for e in self.ends))
+
+    @property
+    def shown(self) -> str:
+        """Bounds, centre and scale, transform and knots."""
+        transform = f", {self.transform}" if self.transform != "none" else ""
+        knots = f", knots {', '.join(f'{knot:g}' for knot in self.knots)}" if self.knots else ""
+        return super().shown + transform + knots
 
     def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, "n k"]:
-        """Return the scaled numbers, and where they are missing if the schema asks for that."""
+        """Return the scaled numbers, their hats, and where they are missing if the schema asks for that."""
         values, missing = self.scaled(chunk, counts)
         self.check_missing(missing, chunk, '"centre" or "indicator"')
-        return np.column_stack([values, missing]) if self.missing == "indicator" else values[:, None]
+        parts = [values[:, None]]
+        if self.knots:
+            knots = (self.measured(np.array(self.knots)) - self.centre) / self.scale
+            parts.append(hats(values, knots)[:, 1:-1])
+        if self.missing == "indicator":
+            parts.append(missing[:, None])
+        return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
     def typical(self, power: int) -> Float[np.ndarray, " k"]:
-        """Return the moment of a standard normal: the scale is a standard deviation."""
-        return np.array([float(math.prod(range(power - 1, 0, -2))), INDICATOR_SQUARE])[: len(self.features)]
+        """Return the moment of a standard normal: the scale is a standard deviation. Hats share a row."""
+        bumps = [1 / len(self.knots) for _ in self.knots[1:-1]]
+        line = float(math.prod(range(power - 1, 0, -2)))
+        return np.array([line, *bumps, *([INDICATOR_SQUARE] if self.missing == "indicator" else [])])
 
-    def in_units(self, weights: Float[np.ndarray, " k"]) -> tuple[Float[np.ndarray, " k"], float]:
-        """Return the weight per unit; an indicator keeps its own."""
-        slope = weights[0] / self.scale
-        return np.array([slope, *weights[1:]]), -float(slope * self.centre)
+    @property
+    def units(self) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+        """One over the scale, around the centre; hats and the indicator have none."""
+        slopes, shifts = np.ones(len(self.features)), np.zeros(len(self.features))
+        slopes[0], shifts[0] = 1 / self.scale, -self.centre / self.scale
+        return slopes, shifts
 
 
 @dataclass(frozen=True)
 class Category(Listed, Column):
     """A column with a few known values.
 
-    unknown, missing: what to do with another value, and where there is none: "other" counts it as other, "error"
-    refuses the table.
+    reference: the value without a feature, to which all others are compared; the first one by default.
+    unknown: what another value counts as: "reference", "other" (a feature of its own), or "error", which refuses the
+        table.
+    missing: what no value counts as: "reference", "missing" (a feature of its own), "other" (that of unknown values),
+        or "error".
+
+    >>> Category("sex", ("F", "M"), missing="missing").features
+    ('sex=M', 'sex=missing')
     """
 
-    unknown: str = OTHER
-    missing: str = OTHER
+    unknown: str = REFERENCE
+    missing: str = REFERENCE
+    reference: str = ""
     bound: ClassVar = 1.0
+    exclusive: ClassVar = True
+    comments: ClassVar = {"reference": "has no feature: all others are compared to it"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         where = f"column {self.name!r}"
-        one_of(f"unknown of {where}", self.unknown, (OTHER, "error"))
-        one_of(f"missing of {where}", self.missing, (OTHER, "error"))
         if not self.values:
             raise InputError(f"Expected at least one of the values of {where}, got none.")
-        if self.has_other and OTHER in self.values:
-            raise InputError(
-                f"Expected no value {OTHER!r} of {where}: it names the feature for unknown or missing values. "
-                "Leave it out, and such rows are counted there."
-            )
+        given: Any = self.reference
+        named = self.values[:1] if given == "" else Listed(self.name, (given,)).values  # may be a number, as in tables
+        object.__setattr__(self, "reference", named[0])
+        one_of(f"reference of {where}", self.reference, self.values)
+        one_of(f"unknown of {where}", self.unknown, (REFERENCE, OTHER, ERROR))
+        one_of(f"missing of {where}", self.missing, (REFERENCE, GAP, OTHER, ERROR))
+        for extra in self.extras:
+            if extra in self.values:
+                raise InputError(
+                    f"Expected no value {extra!r} of {where}: it names the feature for {extra} values. "
+                    "Leave it out, and such rows are counted there."
+                )
+        if not self.features:
+            raise InputError(f"Expected two values of {where}, or a feature for others, got only {self.reference!r}.")
 
     @property
-    def has_other(self) -> bool:
-        """Whether something may be counted as other."""
-        return OTHER in (self.unknown, self.missing)
+    def extras(self) -> tuple[str, ...]:
+        """The features for values that are not listed: other, missing, both or none."""
+        return tuple(extra for extra in (OTHER, GAP) if extra in (self.unknown, self.missing))
 
     @property
     def features(self) -> tuple[str, ...]:
-        """One per value."""
-        return tuple(f"{self.name}={value}" for value in (*self.values, *((OTHER,) if self.has_other else ())))
+        """One per value but the reference, and those for other and missing values."""
+        levels = (value for value in (*self.values, *self.extras) if value != self.reference)
+        return tuple(f"{self.name}={level}" for level in levels)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Levels."""
+        return (LEVEL,) * len(self.features)
+
+    @property
+    def shown(self) -> str:
+        """The reference and the first values."""
+        more = ", ".join(extra for extra in self.extras)
+        return f"{super().shown}{f'; {more}' if more else ''}; reference {self.reference}"
 
     def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, "n k"]:
-        """Return a 1 for every row, in the feature of its value."""
-        others = {OTHER: len(self.values)} if self.unknown == OTHER else {}
-        codes, missing, unknown = self.codes(chunk, **others)
-        counts.add(self.name, missing=int(missing.sum()), unknown=int(unknown.sum()))
-        self.check_missing(missing, chunk, f'"{OTHER}"')
-        if self.unknown == "error" and unknown.any():
+        """Return a 1 for every row, in the feature of its value; nothing but 0 for the reference."""
+        levels = (*self.values, *self.extras)
+        codes, missing, unknown = self.codes(chunk, **{extra: levels.index(extra) for extra in self.extras})
+        gaps, strangers = int(missing.sum()), int(unknown.sum())
+        counts.add(self.name, missing=gaps, unknown=strangers)
+        self.check_missing(missing, chunk, f'"{REFERENCE}" or "{GAP}"')
+        if self.unknown == ERROR and strangers:
             row = int(np.argmax(unknown))
             value = chunk.texts[self.name].word(row)
             some = ", ".join(map(repr, self.values[:10])) + (", ..." if len(self.values) > 10 else "")
             raise InputError(
                 f"Expected one of {some} in {chunk.place(row, self.name)}, got {value!r}.{near(value, self.values)}"
-                f' Add it to values in the schema, or set unknown = "{OTHER}".'
+                f' Add it to values in the schema, or set unknown = "{REFERENCE}" or "{OTHER}".'
             )
-        return np.eye(len(self.features), dtype=np.float32).take(codes, axis=0)
+        for found, count, policy in ((missing, gaps, self.missing), (unknown, strangers, self.unknown)):
+            if count:
+                codes[found] = levels.index(self.reference if policy == REFERENCE else policy)
+        kept = [level != self.reference for level in levels]
+        return np.eye(len(levels), dtype=np.float32)[:, kept].take(codes, axis=0)
 
     def typical(self, power: int) -> Float[np.ndarray, " k"]:  # ones stay ones
-        """Return 1 / k: of k features, one is 1."""
-        return np.full(len(self.features), 1 / len(self.features))
+        """Return 1 / k: of k levels, one is that of a row."""
+        return np.full(len(self.features), 1 / (len(self.values) + len(self.extras)))

@@ -81,7 +81,7 @@ class CsvReader(TableSource):
                     yield chunk
                 return
             except pa.ArrowInvalid as error:
-                column = re.match(r"In CSV column #(\d+): CSV conversion error to double", str(error))
+                column = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to double", str(error))
                 if column is None:
                     raise self._explained(error, done) from None
                 kinds[self.columns[int(column[1])]] = TEXT

@@ -67,7 +67,7 @@ def encode(
     >>> schema = Schema(columns, BinaryTarget("died", ("no", "yes")))
     >>> encoded = encode(schema, {"age": [60, 150], "sex": ["M", None], "died": ["yes", "no"]})
     >>> encoded.x.tolist(), encoded.y.tolist()
-    ([[1.0, 0.5, 0.0, 1.0, 0.0], [1.0, 3.5, 0.0, 0.0, 1.0]], [1.0, -1.0])
+    ([[1.0, 0.5, 1.0], [1.0, 3.5, 0.0]], [1.0, -1.0])
     >>> encoded.counts
     Counts(rows=2, clipped={'age': 1}, missing={'age': 0, 'sex': 1, 'died': 0}, unknown={'sex': 0})
     """
@@ -134,6 +134,9 @@ class Encoder:
                 found = column.encode(part, counts)
                 x[tile, at : at + found.shape[1]] = found
                 at += found.shape[1]
+            products = self.schema.products
+            for place, (left, right) in enumerate(zip(products.left, products.right, strict=True), at):
+                np.multiply(x[tile, left], x[tile, right], out=x[tile, place])
             if self.target is not None and y is not None:
                 y[tile] = self.target.encode(part, counts)
         return Encoded(x, y, None if self.site_column is None else _sites(self.site_column, chunk), counts)

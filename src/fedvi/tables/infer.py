@@ -5,47 +5,43 @@ schema afterwards. The table is read in chunks, once or twice:
 
     number     low, high   smallest and largest value, rounded outwards to two digits of their distance
                centre      mean, scale: standard deviation, to three digits
+               knots       of splines: -2, -1, 0, 1, 2 scales from the centre, within the bounds
     text       values      the most frequent ones, sorted
+               reference   the negative one of two ("no", "0", ...), else the most frequent
+               missing     a feature of its own if a value is missing in the table, else the reference
+               unknown     a feature of its own if some values have none, else the reference
     target     two values: a class; more numbers: a number, whose scale is the standard deviation of the residuals of a
                ridge regression on the encoded features
 
-A column is a number if all its values are. What is left out, and why, is in the notes.
+Splines of a number with many zeros and a long tail are octaves: knots at its top, a half of it, a quarter, ..., and 0,
+in log(1 + value). A column is a number if all its values are. What is left out, and why, is in the notes.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedvi.checks import whole
 from fedvi.errors import InputError
-from fedvi.tables.columns import OTHER, Category, Column, Number
+from fedvi.tables.columns import GAP, LOG1P, OTHER, REFERENCE, Category, Column, Number
 from fedvi.tables.encode import Encoder
-from fedvi.tables.read import (
-    MISSING,
-    NUMBER,
-    TEXT,
-    Kind,
-    Source,
-    TableSource,
-    Text,
-    as_text_where_needed,
-    open_table,
-    parse_number,
-    plain,
-)
+from fedvi.tables.hats import SPREAD, octaves
+from fedvi.tables.interactions import Interaction
+from fedvi.tables.read import Source, TableSource, open_table, plain
 from fedvi.tables.schema import Schema
+from fedvi.tables.summaries import Summary, is_number, look
 from fedvi.tables.targets import BinaryTarget, NumberTarget, Target
 
 NEGATIVES = ("0", "-1", "no", "false", "n", "f", "negative", "neg", "none", "absent", "control")
-MOST_DISTINCT = 200_000
 IDENTIFIER_VALUES = 50
+MANY_ZEROS, LONG_TAIL = 0.2, 10
+"""A number whose zeros are at least this share, and whose largest value is this many times the mean, has octaves."""
+
 RIDGE = 1e-6
 REGRESSION_BYTES = 64 << 20
 DATE = re.compile(
@@ -71,16 +67,20 @@ def infer_schema(
     *,
     ignore: Sequence[str] = (),
     max_categories: int = 20,
+    splines: Sequence[str] = (),
+    log1p: Sequence[str] = (),
+    interactions: Sequence[str] = (),
     encoding: str = "utf-8",
 ) -> Inferred:
     """Return a schema for a table that may be shown, or raise `InputError`.
 
-    target: the column to predict. ignore: columns to leave out. max_categories: how many values of a text column get a
-    feature of their own.
+    target: the column to predict. ignore: columns to leave out. max_categories: how many values of a text column are
+    told apart. splines, log1p: numbers that may have a curve, and whose logarithms are used.
+    interactions: pairs of columns, such as "age:sex".
 
     >>> found = infer_schema({"age": [20, 47, 70], "sex": ["F", "M", "F"], "died": [0, 0, 1]}, "died")
     >>> found.schema.columns[0], found.schema.target
-    (Number(name='age', low=20.0, high=70.0, centre=45.7, scale=20.4, missing='centre'),
+    (Number(name='age', low=20.0, high=70.0, centre=45.7, scale=20.4, missing='centre', transform='none', knots=()),
      BinaryTarget(name='died', values=('0', '1')))
     """
     whole("max_categories", max_categories, 1)
@@ -89,119 +89,58 @@ def infer_schema(
     if target in ignore:
         raise InputError(f"Expected the target not to be ignored, got {target!r} as both.")
     names = [name for name in reader.columns if name not in ignore]
-    found = _look(reader, names)
+    for name in (*splines, *log1p):
+        reader.require([name])
+    pairs = [_pair(text, reader) for text in interactions]
+    found = look(reader, names)
     rows = found[target].rows
     notes: list[str] = []
     wanted = _target(found[target], reader.name, notes)
     columns = []
     for name in names:
         if name != target:
-            column = _column(found[name], max_categories, notes)
+            wishes = (["splines"] if name in splines else []) + ([LOG1P] if name in log1p else [])
+            column = _column(found[name], max_categories, wishes, notes)
             if isinstance(column, str):
                 notes.append(f"Column {name!r} was left out: {column}.")
             else:
                 columns.append(column)
     if not columns:
         raise InputError(f"Expected a column of {reader.name} to predict {target!r} from, got none. {' '.join(notes)}")
-    schema = Schema(tuple(columns), wanted)
+    _check_wishes((*splines, *log1p), columns, notes)
+    schema = Schema(tuple(columns), wanted, interactions=tuple(Interaction(pair) for pair in pairs))
     if isinstance(wanted, NumberTarget):
-        schema = Schema(schema.columns, _with_residual_scale(schema, wanted, reader, rows))
+        schema = replace(schema, target=_with_residual_scale(schema, wanted, reader, rows))
     return Inferred(schema, tuple(notes), rows)
 
 
-@dataclass
-class Summary:
-    """What is known of a column so far; `mean` and `squares` (the sum of squared distances from it) are of numbers."""
-
-    name: str
-    rows: int = 0
-    missing: int = 0
-    low: float = math.inf
-    high: float = -math.inf
-    mean: float = 0.0
-    squares: float = 0.0
-    distinct: set[float] = field(default_factory=set)
-    counts: Counter[str] = field(default_factory=Counter)
-    is_number: bool = False
-    overflown: bool = False
-
-    @property
-    def measured(self) -> int:
-        """How many rows have a value."""
-        return self.rows - self.missing
-
-    def add_numbers(self, values: np.ndarray) -> None:
-        """Take in one chunk of numbers, by the parallel formula for means and squares."""
-        self.is_number = True
-        self.rows += len(values)
-        here = values[~np.isnan(values)]
-        self.missing += len(values) - len(here)
-        if not len(here):
-            return
-        self.low, self.high = min(self.low, float(here.min())), max(self.high, float(here.max()))
-        mean = float(here.mean())
-        before, share = self.measured - len(here), len(here) / self.measured
-        self.squares += float(np.square(here - mean).sum()) + (mean - self.mean) ** 2 * before * share
-        self.mean += (mean - self.mean) * share
-        if len(self.distinct) <= 2:
-            self.distinct.update(np.unique(here)[:3].tolist())
-
-    def add_text(self, text: Text) -> None:
-        """Take in one chunk of text."""
-        self.rows += len(text.codes)
-        counts = np.bincount(text.codes + 1, minlength=len(text.values) + 1).tolist()
-        self.missing += counts[0]
-        for value, count in zip(text.values, counts[1:], strict=True):
-            if value in MISSING:
-                self.missing += count
-            elif count and (len(self.counts) < MOST_DISTINCT or plain(value) in self.counts):
-                self.counts[plain(value)] += count
-            elif count:
-                self.overflown = True
+def _pair(text: str, reader: TableSource) -> tuple[str, str]:
+    """Return the two columns of an interaction such as "age:sex"; names may hold colons themselves."""
+    parts = text.split(":")
+    for cut in range(1, len(parts)):
+        first, second = ":".join(parts[:cut]), ":".join(parts[cut:])
+        if first in reader.columns and second in reader.columns:
+            return first, second
+    if len(parts) == 2:
+        reader.require(parts)
+    raise InputError(f"Expected an interaction as two columns with a colon between them, got {text!r}.")
 
 
-def _look(reader: TableSource, names: list[str]) -> dict[str, Summary]:
-    """Return summaries of all columns: of numbers, if all values are."""
-    with closing(reader.chunks(dict.fromkeys(names, TEXT))) as chunks:
-        first = next(chunks)
-    kinds: dict[str, Kind] = {
-        name: NUMBER if all(map(is_number, first.texts[name].values[:1000])) else TEXT for name in names
-    }
-
-    def look() -> dict[str, Summary]:
-        found = {name: Summary(name) for name in names}
-        for chunk in reader.chunks(kinds):
-            for name, summary in found.items():
-                if kinds[name] == TEXT:
-                    summary.add_text(chunk.texts[name])
-                    continue
-                values = chunk.numbers[name]
-                if np.isinf(values).any():
-                    row = int(np.argmax(np.isinf(values)))
-                    raise InputError(f"Expected a finite number in {chunk.place(row, name)}, got {values[row]}.")
-                summary.add_numbers(values)
-        return found
-
-    return as_text_where_needed(kinds, look)
+def _check_wishes(wishes: Sequence[str], columns: Sequence[Column], notes: Sequence[str]) -> None:
+    for name in wishes:
+        if not any(isinstance(column, Number) and column.name == name for column in columns):
+            why = next((f" {note}" for note in notes if note.startswith(f"Column {name!r}")), "")
+            raise InputError(f"Expected the name of a number for splines and log1p, got {name!r}.{why}")
 
 
-def is_number(text: str) -> bool:
-    """Tell whether a text holds a number, or a word of `MISSING`."""
-    try:
-        parse_number(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _column(found: Summary, max_categories: int, notes: list[str]) -> Column | str:
+def _column(found: Summary, max_categories: int, wishes: Collection[str], notes: list[str]) -> Column | str:
     """Return the column, or why it is left out."""
     if found.measured == 0:
         return "it holds no value"
     if found.is_number and found.low == found.high:
         return f"it is {found.low:g} in all rows"
     if found.is_number:
-        return Number(found.name, *_bounds_and_scale(found), missing="indicator" if found.missing else "centre")
+        return _number(found, wishes, notes)
     distinct = len(found.counts)
     if found.overflown or (distinct > IDENTIFIER_VALUES and distinct > found.measured / 2):
         least = "more than " if found.overflown else ""
@@ -213,17 +152,64 @@ def _column(found: Summary, max_categories: int, notes: list[str]) -> Column | s
         notes.append(
             f"Column {found.name!r} became a category although most of its values are numbers: it holds {odd!r} too."
         )
-    values = [value for value, _ in found.counts.most_common() if value != OTHER]
+    return _category(found, max_categories, notes)
+
+
+def _number(found: Summary, wishes: Collection[str], notes: list[str]) -> Number:
+    low, high = _bounds(found)
+    missing = "indicator" if found.missing else "centre"
+    many_zeros = found.low >= 0 and found.zeros >= MANY_ZEROS * found.measured
+    in_octaves = "splines" in wishes and many_zeros and found.high >= LONG_TAIL * found.moments.mean
+    if LOG1P not in wishes and not in_octaves:
+        number = Number(found.name, low, high, *found.moments.rounded(low, high), missing)
+    elif found.low < 0:
+        raise InputError(f"Expected no number below 0 in column {found.name!r} for log1p, got {found.low:g}.")
+    else:
+        low = max(low, 0.0)
+        centre, scale = found.logs.rounded(math.log1p(low), math.log1p(high))
+        number = Number(found.name, low, high, centre, scale, missing, LOG1P)
+    if "splines" not in wishes:
+        return number
+    if in_octaves:
+        notes.append(
+            f"Column {found.name!r} is 0 in {found.zeros} of {found.measured} rows and has a long tail: its knots are "
+            "octaves, in log(1 + value)."
+        )
+        inner = [knot for knot in octaves(high)[1:-1] if knot >= found.least]
+        return replace(number, knots=(low, *(inner or [high / 2]), high))
+    if len(found.distinct) <= 2:
+        raise InputError(f"Expected more than two values in column {found.name!r} for splines: two are on a line.")
+    knots = number.centre + number.scale * np.array(SPREAD)
+    knots = np.expm1(knots) if number.transform == LOG1P else knots
+    shown = [float(f"{knot:.3g}") for knot in knots]
+    first, last = max(low, shown[0]), min(high, shown[-1])
+    return replace(number, knots=(first, *(knot for knot in shown[1:-1] if first < knot < last), last))
+
+
+def _category(found: Summary, max_categories: int, notes: list[str]) -> Category | str:
+    extras = (OTHER, *((GAP,) if found.missing else ()))
+    values = sorted((value for value in found.counts if value not in extras), key=lambda v: (-found.counts[v], v))
     if not values:
         return f"it is {OTHER!r} in all rows"
-    if distinct == 1 and not found.missing:
+    if len(found.counts) == 1 and not found.missing:
         return f"it is {values[0]!r} in all rows"
     if len(values) > max_categories:
         notes.append(
-            f"Column {found.name!r} has {len(values)} values: the {max_categories} most frequent ones became features, "
+            f"Column {found.name!r} has {len(values)} values: the {max_categories} most frequent ones are told apart, "
             f"the others are counted as {OTHER!r}."
         )
-    return Category(found.name, tuple(sorted(values[:max_categories])))
+    if found.missing:
+        notes.append(f"Column {found.name!r} is missing in {found.missing} rows: {GAP!r} has a feature of its own.")
+    kept = values[:max_categories]
+    negative = [value for value in kept if len(kept) == 2 and value.lower() in NEGATIVES]
+    others = OTHER in found.counts or len(values) > max_categories
+    return Category(
+        found.name,
+        tuple(sorted(kept)),
+        reference=(negative or kept)[0],
+        unknown=OTHER if others else REFERENCE,
+        missing=GAP if found.missing else REFERENCE,
+    )
 
 
 def _most(found: Summary, holds: Callable[[str], bool]) -> bool:
@@ -246,7 +232,8 @@ def _target(found: Summary, table: str, notes: list[str]) -> Target:
         negative, positive = sorted(values, key=lambda value: value.lower() not in NEGATIVES)
         return BinaryTarget(found.name, (negative, positive))
     if found.is_number:
-        return NumberTarget(found.name, *_bounds_and_scale(found))
+        low, high = _bounds(found)
+        return NumberTarget(found.name, low, high, *found.moments.rounded(low, high))
     shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
     raise InputError(
         f"Expected two classes or numbers in column {found.name!r} of {table}, the target, got {len(values)} texts: "
@@ -254,13 +241,10 @@ def _target(found: Summary, table: str, notes: list[str]) -> Target:
     )
 
 
-def _bounds_and_scale(found: Summary) -> tuple[float, float, float, float]:
-    """Return low, high, centre and scale, as few digits as are needed."""
+def _bounds(found: Summary) -> tuple[float, float]:
+    """Return low and high, as few digits as are needed."""
     step = math.floor(math.log10(found.high - found.low)) - 1
-    low, high = _outwards(found.low, step, math.floor), _outwards(found.high, step, math.ceil)
-    spread = math.sqrt(found.squares / found.measured)
-    digits = 2 - math.floor(math.log10(spread))
-    return low, high, min(max(round(found.mean, digits), low), high), round(spread, digits)
+    return _outwards(found.low, step, math.floor), _outwards(found.high, step, math.ceil)
 
 
 def _outwards(value: float, step: int, rounded: Callable[[float], int]) -> float:

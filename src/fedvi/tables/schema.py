@@ -1,7 +1,8 @@
 """What a column means: the schema that all sites of a federation share.
 
 A schema says how a row of a table becomes a row of the design matrix, the same at every site: its columns become
-features (`fedvi.tables.columns`), its target y (`fedvi.tables.targets`).
+features (`fedvi.tables.columns`), products of them more features (`fedvi.tables.interactions`), its target y
+(`fedvi.tables.targets`).
 
 Every value in it must be public: bounds, scales and categories that were read from rows tell about these rows. Sites
 agree on a schema by its `digest`, which depends on everything that changes the encoding and on nothing else.
@@ -25,11 +26,15 @@ from fedvi.checks import LARGEST_FEATURE_BOUND, instance, near
 from fedvi.config import Allow, build, check_keys, plain, read_toml, search
 from fedvi.errors import InputError
 from fedvi.files import digest, write
-from fedvi.tables.columns import Column, Part, Scaled
+from fedvi.tables.columns import Column
+from fedvi.tables.interactions import Interaction, Products
+from fedvi.tables.layout import INTERCEPT as CONSTANT
+from fedvi.tables.layout import Layout
+from fedvi.tables.parts import Part, Scaled
 from fedvi.tables.read import Kind, check_once
 from fedvi.tables.targets import Target
 
-FORMAT = 1
+FORMAT = 2
 INTERCEPT = "(intercept)"
 HEADER = """\
 # Feature schema: how every site turns its table into the same features. Shared by all sites, and not secret.
@@ -40,17 +45,18 @@ HEADER = """\
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns in the order of their features, the target, and whether the first feature is a constant 1.
+    """Columns in the order of their features, the target, whether the first feature is a constant 1, and interactions.
 
     >>> from fedvi.tables import BinaryTarget, Category, Number
-    >>> columns = (Number("age", 0, 120, 50, 20, missing="indicator"), Category("sex", ("F", "M")))
-    >>> Schema(columns, BinaryTarget("died", ("no", "yes"))).features
-    ('(intercept)', 'age', 'age is missing', 'sex=F', 'sex=M', 'sex=other')
+    >>> columns = (Number("age", 0, 120, 50, 20, missing="indicator"), Category("sex", ("F", "M"), unknown="other"))
+    >>> Schema(columns, BinaryTarget("died", ("no", "yes")), interactions=(Interaction(("age", "sex")),)).features
+    ('(intercept)', 'age', 'age is missing', 'sex=M', 'sex=other', 'age:sex=M', 'age:sex=other')
     """
 
     columns: tuple[Column, ...]
     target: Target
     intercept: bool = True
+    interactions: tuple[Interaction, ...] = ()
 
     def __repr__(self) -> str:
         columns = f"{len(self.columns)} columns, {len(self.features)} features"
@@ -58,8 +64,11 @@ class Schema:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "interactions", tuple(self.interactions))
         for column in self.columns:
             instance("a column", column, Column)
+        for interaction in self.interactions:
+            instance("an interaction", interaction, Interaction)
         instance("the target", self.target, Target)
         if not isinstance(self.intercept, bool):
             raise InputError(f"Expected intercept to be true or false, got {self.intercept!r}.")
@@ -77,13 +86,61 @@ class Schema:
     @cached_property
     def features(self) -> tuple[str, ...]:
         """Names of the columns of x, in their order."""
-        first = (INTERCEPT,) if self.intercept else ()
-        return (*first, *(feature for column in self.columns for feature in column.features))
+        return (*self._own, *self.products.features)
+
+    @property
+    def _own(self) -> tuple[str, ...]:
+        """Names of the features that are no products."""
+        return (*((INTERCEPT,) if self.intercept else ()), *(name for each in self.columns for name in each.features))
+
+    @cached_property
+    def first(self) -> tuple[int, ...]:
+        """Where in x the features of each column begin."""
+        sizes = [len(column.features) for column in self.columns]
+        return tuple(int(self.intercept) + sum(sizes[:number]) for number in range(len(sizes)))
+
+    @cached_property
+    def products(self) -> Products:
+        """The features that are products of others; they are the last ones."""
+        kinds = self._own_kinds
+        return Products.of(self.interactions, self.columns, self.first, self._own, kinds)
+
+    @property
+    def _own_kinds(self) -> tuple[str, ...]:
+        return (*((CONSTANT,) if self.intercept else ()), *(kind for each in self.columns for kind in each.kinds))
 
     @property
     def dim(self) -> int:
         """How many features there are."""
         return len(self.features)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What is public about the features: their kinds, which of them exclude each other, and their bound."""
+        groups = [
+            tuple(range(first, first + len(column.features)))
+            for first, column in zip(self.first, self.columns, strict=True)
+            if column.exclusive
+        ]
+        own = [bound for each in self.columns for bound in [each.bound] * len(each.features)]
+        bounds = self.products.of_each(np.array([*([1.0] * self.intercept), *own]))
+        kinds = (*self._own_kinds, *self.products.kinds)
+        return Layout(kinds, (*groups, *self.products.exclusive), float(bounds.max()))
+
+    @property
+    def exclusive(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of features that are 0 or 1 and of which at most one is not 0: levels of a category."""
+        return self.layout.exclusive
+
+    @property
+    def bound(self) -> float:
+        """The largest that an entry of x can be, whatever its sign: a public constant."""
+        return self.layout.bound
+
+    @property
+    def feature_bound(self) -> float:
+        """The bound rounded up to a power of two, at least 1."""
+        return min(2.0 ** math.ceil(math.log2(max(1.0, self.bound))), LARGEST_FEATURE_BOUND)
 
     def reads(self, *, target: bool = True) -> dict[str, Kind]:
         """Return which columns of a table are needed, and how."""
@@ -93,13 +150,7 @@ class Schema:
     def typical(self, power: int) -> np.ndarray:
         """Return the typical power, 2 or 4, of every feature of x: public constants; 1 for the intercept."""
         first = [np.ones(1)] if self.intercept else []
-        return np.concatenate([*first, *(column.typical(power) for column in self.columns)])
-
-    @property
-    def feature_bound(self) -> float:
-        """The largest that an entry of x can be, whatever its sign, rounded up to a power of two: a public constant."""
-        largest = max(1.0, *(column.bound for column in self.columns))
-        return min(2.0 ** math.ceil(math.log2(largest)), LARGEST_FEATURE_BOUND)
+        return self.products.of_each(np.concatenate([*first, *(column.typical(power) for column in self.columns)]))
 
     @property
     def questions(self) -> list[str]:
@@ -115,19 +166,16 @@ class Schema:
         (array([0.1]), -4.0)
         """
         at = int(self.intercept)
-        intercept, found = float(np.sum(weights[:at])), []
-        for column in self.columns:
-            slopes, shift = column.in_units(weights[at : at + len(column.features)])
-            at += len(column.features)
-            intercept += shift
-            found.append(slopes)
-        return self.target.in_units(np.concatenate(found), intercept)
+        units = [(np.ones(at), np.zeros(at)), *(column.units for column in self.columns)]
+        slopes, shifts = (np.concatenate(parts) for parts in zip(*units, strict=True))
+        per_unit, constant = self.products.in_units(np.asarray(weights, float), slopes, shifts)
+        return self.target.in_units(per_unit[at:], float(np.sum(per_unit[:at])) + constant)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all that changes the encoding or its meaning; the same on all machines, 64 hexadecimal digits."""
         content = {"format": FORMAT, "intercept": self.intercept, "target": self.target, "columns": self.columns}
-        return digest(plain(content))
+        return digest(plain({**content, "interactions": [list(each.of) for each in self.interactions]}))
 
     def with_scales(self, scales: Mapping[str, tuple[float, float]]) -> Schema:
         """Return the same schema with other centres and scales of some numbers, the target included."""
@@ -145,7 +193,7 @@ class Schema:
             centre, scale = scales[part.name]
             return dataclasses.replace(part, centre=centre, scale=scale)
 
-        return Schema(tuple(map(scaled, self.columns)), scaled(self.target), self.intercept)
+        return dataclasses.replace(self, columns=tuple(map(scaled, self.columns)), target=scaled(self.target))
 
     @classmethod
     def load(cls, path: str | PathLike[str], allow: Allow = None) -> Schema:
@@ -164,7 +212,8 @@ class Schema:
         """Return the schema as TOML, with comments."""
         text = f"{HEADER}format = {FORMAT}\nintercept = {str(self.intercept).lower()}\n"
         text += "\n[target]\n" + _lines(self.target)
-        return text + "".join("\n[[columns]]\n" + _lines(column) for column in self.columns)
+        text += "".join("\n[[columns]]\n" + _lines(column) for column in self.columns)
+        return text + "".join(f"\n[[interactions]]\nof = {_toml(list(each.of))}\n" for each in self.interactions)
 
     @classmethod
     def from_toml(cls, text: str, where: str = "the schema", allow: Allow = None) -> Schema:
@@ -190,20 +239,27 @@ def _from_content(content: dict[str, Any], where: str, allow: Allow, folder: Pat
         return build(table, role, path, allow)
 
     try:
-        check_keys(content, ("format", "intercept", "target", "columns"))
+        check_keys(content, ("format", "intercept", "target", "columns", "interactions"))
         for key in ("format", "target", "columns"):
             if key not in content:
                 raise InputError(f"Expected key {key} in the schema, got {', '.join(content) or 'nothing'}.")
         if type(content["format"]) is not int or content["format"] != FORMAT:
-            raise InputError(
-                f"Expected format = {FORMAT}, got {content['format']!r}: made by another version of fedvi?"
+            made = (
+                "an older fedvi, whose categories had no reference. Make it anew: fedvi schema infer"
+                if content["format"] == 1
+                else "another version of fedvi?"
             )
-        columns = content["columns"]
-        if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
-            raise InputError("Expected columns to be tables, each with the line [[columns]] above it.")
+            raise InputError(f"Expected format = {FORMAT}, got {content['format']!r}: made by {made}")
+        columns, interactions = content["columns"], content.get("interactions", [])
+        for key, tables in (("columns", columns), ("interactions", interactions)):
+            if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+                raise InputError(f"Expected {key} to be tables, each with the line [[{key}]] above it.")
         target = part(content["target"], "target", "target")
         parts = (part(column, "column", f"columns[{number}]") for number, column in enumerate(columns, 1))
-        return Schema(tuple(parts), target, content.get("intercept", True))
+        for number, table in enumerate(interactions, 1):
+            check_keys(table, ("of",), f"interactions[{number}]")
+        crossed = tuple(Interaction(table.get("of", ())) for table in interactions)
+        return Schema(tuple(parts), target, content.get("intercept", True), crossed)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 

@@ -40,11 +40,13 @@ class Standardisation:
     @classmethod
     def of(cls, schema: Schema) -> Standardisation:
         """Return that of all numbers of a schema; columns of other classes stay as they are."""
-        numbers = tuple(column for column in schema.columns if type(column) is Number)
-        where = [schema.features.index(column.name) for column in numbers]
-        low = [(column.low - column.centre) / column.scale for column in numbers]
-        high = [(column.high - column.centre) / column.scale for column in numbers]
-        return cls(numbers, np.array(where, int), np.array(low), np.array(high))
+        columns = zip(schema.columns, schema.first, strict=True)
+        found = [(column, at) for column, at in columns if type(column) is Number]
+        numbers, where = tuple(column for column, _ in found), np.array([at for _, at in found], int)
+        low, high = (
+            np.array([(column.ends[side] - column.centre) / column.scale for column in numbers]) for side in (0, 1)
+        )
+        return cls(numbers, where, low, high)
 
     def vectors(self, x: Float[np.ndarray, "n d"], y: np.ndarray) -> Float[np.ndarray, "n k2"]:
         """Return what is summed over rows. Every operation is elementwise: no row depends on another."""
@@ -72,6 +74,7 @@ class Standardisation:
         """Return the schema with these centres and scales, which are in units of x under the old one."""
         found = {}
         for column, c, s in zip(self.columns, centre, scale, strict=True):
-            within = min(max(column.centre + column.scale * float(c), column.low), column.high)
+            low, high = column.ends
+            within = min(max(column.centre + column.scale * float(c), low), high)
             found[column.name] = (within, column.scale * float(s))
         return schema.with_scales(found)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from fedvi.errors import InputError
-from fedvi.tables.columns import Listed, Part, Scaled
+from fedvi.tables.parts import Listed, Part, Scaled
 from fedvi.tables.read import Chunk, Counts, plain
 
 if TYPE_CHECKING:

@@ -323,7 +323,7 @@ def test_draws_for_arviz_are_named_by_feature(fitted: Fitted) -> None:
 def test_what_is_not_heard_is_left_to_the_prior() -> None:
     table, _ = simulated(2, 300, binary=True)
     table["rare"] = np.where(np.arange(300) < 2, "seen", "common")
-    schema = dataclasses.replace(OUTCOME, columns=(*NUMBERS, Category("rare", ("common", "seen", "never"))))
+    schema = dataclasses.replace(OUTCOME, columns=(*NUMBERS, Category("rare", ("seen", "common", "never"))))
     found = {
         each.feature: each for each in fit(schema, table, site_column="site", seed=0, delta="paper").coefficients()
     }

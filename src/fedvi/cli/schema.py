@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -28,21 +29,41 @@ def infer(
         list[str] | None, typer.Option(metavar="COLUMN", help="Leave this column out. Repeat it for several.")
     ] = None,
     max_categories: Annotated[
-        int, typer.Option(metavar="N", help="Make features of at most N values of a text column.")
+        int, typer.Option(metavar="N", help="Tell at most N values of a text column apart.")
     ] = 20,
+    splines: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Let this number have a curve. Several: A,B."),
+    ] = None,
+    log1p: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Take log(1 + value) of this number. Several: A,B.")
+    ] = None,
+    interaction: Annotated[
+        list[str] | None, typer.Option(metavar="A:B", help="Multiply two columns, such as age:sex.")
+    ] = None,
     encoding: Encoding = "utf-8",
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a schema from a public table, or from a sample that may be shown.
 
-    Example: fedvi schema infer sample.csv --target died --out schema.toml
+    Example: fedvi schema infer sample.csv --target died --out schema.toml --splines age --interaction age:sex
     """
     from fedvi.config import kind_of
     from fedvi.tables.infer import infer_schema
+    from fedvi.tables.read import open_table
 
     require_new(out, force)
-    found = infer_schema(table, target, ignore=ignore or (), max_categories=max_categories, encoding=encoding)
+    reader = open_table(table, encoding=encoding)
+    found = infer_schema(
+        reader,
+        target,
+        ignore=ignore or (),
+        max_categories=max_categories,
+        splines=_several(splines, reader.columns),
+        log1p=_several(log1p, reader.columns),
+        interactions=_several(interaction, ()),
+    )
     found.schema.save(out)
     typer.echo(
         f"Bounds, scales and categories come from {table}. Make sure that this table is public or may be shown, or "
@@ -54,7 +75,8 @@ def infer(
         origin = {"schema": str(out), "digest": rules.digest, "rows": found.rows}
         console.print_json({**origin, "features": rules.features, "notes": found.notes})
         return
-    rows = ((part.name, kind_of(type(part)), part.shown, part.missing) for part in (*rules.columns, rules.target))
+    rows = [(part.name, kind_of(type(part)), part.shown, part.missing) for part in (*rules.columns, rules.target)]
+    rows += [(each.name, "interaction", "the product of both", "") for each in rules.interactions]
     console.show(
         console.table("column|kind|range or values|missing", rows, f"Schema of {found.rows:,} rows"),
         *(f"Note: {note}" for note in found.notes),
@@ -117,6 +139,11 @@ def check(
         f"The table fits schema {rules.digest}",
         "These counts reveal something about rows. fedvi sends them nowhere.",
     )
+
+
+def _several(given: list[str] | None, columns: Collection[str]) -> list[str]:
+    """Return names that were given one by one, or with commas between them; a column's own name may hold commas."""
+    return [name for each in given or [] for name in ([each] if each in columns else each.split(","))]
 
 
 def _share(count: int | None, rows: int) -> str:

@@ -198,7 +198,8 @@ class FullGaussian(GaussianFamily):
     def standard(cls, dim: int, variance: ArrayLike = 1.0) -> Self:
         """Return N(0, variance I); with one variance per coordinate, N(0, diag(variance))."""
         xp, dtype = default_namespace(), precision()
-        return cls(xp.zeros(dim, dtype), xp.eye(dim, dtype=dtype) / xp.asarray(variance, dtype))
+        diagonal = xp.broadcast_to(1 / xp.asarray(variance, dtype), (dim,))
+        return cls(xp.zeros(dim, dtype), xp.diag(diagonal))
 
     @classmethod
     def from_moments(cls, mean: ArrayLike, spread: ArrayLike) -> Self:

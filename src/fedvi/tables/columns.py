@@ -122,10 +122,8 @@ class Number(Scaled, Column):
         given: Any = self.knots
         real = isinstance(given, Iterable) and all(isinstance(knot, int | float) for knot in given)
         knots = tuple(float(knot) + 0.0 for knot in given) if real else ()
-        increasing = all(knot < after for knot, after in pairwise(knots))
-        if not real or (
-            knots and not (len(knots) > 2 and increasing and self.low <= knots[0] < knots[-1] <= self.high)
-        ):
+        increasing = len(knots) > 2 and all(knot < after for knot, after in pairwise(knots))
+        if not real or (knots and not (increasing and self.low <= knots[0] and knots[-1] <= self.high)):
             raise InputError(
                 f"Expected at least three increasing knots of column {self.name!r} from {self.low:g} to {self.high:g}, "
                 f"or none, got {given!r}."

@@ -133,7 +133,8 @@ class Description:
         if asking := self.schema.questions:
             raise InputError(
                 f'Expected a schema by which no site refuses because of a row, got missing or unknown = "error" in '
-                f"{', '.join(asking)}: a refusal is a noiseless answer. Use 'centre' or 'indicator', 'reference', 'other' or 'missing'."
+                f"{', '.join(asking)}: a refusal is a noiseless answer. Numbers may have 'centre' or "
+                "'indicator', categories 'reference', 'other' or 'missing'."
             )
         whole("rows", self.rows, 2)
         whole("updates", self.updates, 1)

@@ -68,6 +68,46 @@ def test_commands_make_and_check_a_schema(tmp_path: Path, monkeypatch: pytest.Mo
     assert refused.stderr.count("\n") == 1
 
 
+def test_commands_offer_splines_logarithms_and_interactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame(sample() | {"a,b": range(400)}).to_csv(tmp_path / "sample.csv", index=False)
+    options = (
+        "infer",
+        "sample.csv",
+        "--target",
+        "died",
+        "--out",
+        "schema.toml",
+        "--splines",
+        "age,weight",
+        "--splines",
+    )
+    more = (
+        "a,b",
+        "--log1p",
+        "age,days",
+        "--interaction",
+        "age:ward,weight:days",
+        "--interaction",
+        "ward:days",
+        "--json",
+    )
+    made = schema_command(*options, *more)
+    assert made.exit_code == 0, made.output
+    schema = Schema.load(tmp_path / "schema.toml")
+    assert json.loads(made.stdout)["features"] == list(schema.features)
+    assert [each.name for each in schema.interactions] == ["age:ward", "weight:days", "ward:days"]
+    numbers = {column.name: column for column in schema.columns if isinstance(column, Number)}
+    assert [name for name, column in numbers.items() if column.knots] == ["age", "weight", "a,b"]
+    assert [name for name, column in numbers.items() if column.transform == "log1p"] == ["age", "days"]
+    assert schema_command("check", "schema.toml", "sample.csv").exit_code == 0
+    shown = schema_command(*options, "days", "--force", "--interaction", "age:ward")
+    assert "age:ward" in shown.stdout
+    assert "interaction" in shown.stdout
+    refused = schema_command(*options, "ward", "--force")
+    assert "Expected the name of a number for splines and log1p, got 'ward'." in str(refused.exception)
+
+
 def test_a_schema_of_others_imports_nothing_that_a_site_has_not_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

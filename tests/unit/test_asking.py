@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedvi import Budget, Gaussian, LogisticRegression, simulate, simulate_all
+from fedvi import PVI, Budget, Gaussian, LogisticRegression, simulate, simulate_all
 from fedvi.audit.parts import audit_parts
 from fedvi.audit.subject import Subject
 from fedvi.compiling import jnp
@@ -22,6 +22,7 @@ from fedvi.privacy import FullBatch
 from fedvi.privacy.mechanism import FullBatchGaussian
 from fedvi.privacy.sampling import System
 from fedvi.simulation import Asynchronous, Checkpoint, RoundRobin
+from fedvi.tables import BinaryTarget, Category, Number, Schema
 
 DIM, QUESTIONS = 3, 5
 FEW = NoiseAwarePVI(questions=QUESTIONS, moments=1, intercept=True, covariance="full")
@@ -53,6 +54,14 @@ def test_all_clients_answer_all_questions_and_the_noise_fits_the_budget() -> Non
     assert isinstance(result.posterior, FullGaussian)
     np.testing.assert_array_equal(np.asarray(result.posterior.precision), np.asarray(asked.posterior.precision))
     assert result.converged is not None
+
+
+def test_a_plan_knows_what_is_public_about_the_columns() -> None:
+    schema = Schema((Number("a", 0, 6, 0, 2), Category("c", ("p", "q", "r"))), BinaryTarget("y", ("no", "yes")))
+    plan = NoiseAwarePVI(questions=4, moments=1, covariance="full").laid_out(schema.layout).plan
+    assert (plan.intercept, plan.bound, plan.exclusive) == (True, 3, ((2, 3),))
+    others = PVI()
+    assert others.laid_out(schema.layout) is others
 
 
 def test_private_posteriors_know_what_noise_has_taken() -> None:

@@ -23,7 +23,7 @@ from fedvi.models import LinearRegression
 from fedvi.privacy import epsilon as accounted
 from fedvi.privacy.events import from_json
 from fedvi.privacy.sampling import default_public_rows
-from fedvi.tables import BinaryTarget, Category, Number, NumberTarget, Schema
+from fedvi.tables import BinaryTarget, Category, Interaction, Number, NumberTarget, Schema
 from fedvi.tables.encode import encode
 
 DIM = 5
@@ -80,6 +80,28 @@ def test_intervals_of_the_logistic_model_cover_true_probabilities() -> None:
         )
     assert np.mean(covered) > 0.8
     assert np.mean(weights) > 0.7
+
+
+def test_curves_and_interactions_are_found_and_kept_in_the_file(tmp_path: Path) -> None:
+    """The truth bends at its knots and has another slope for each kind; a straight line misses both."""
+    rng = np.random.default_rng(0)
+    age, kind, gain = rng.uniform(0, 10, 4000), rng.choice(["p", "q"], 4000), rng.exponential(20, 4000).clip(0, 99)
+    y = np.interp(age, [0, 3, 6, 10], [0, 4, 1, 2]) + 0.5 * age * (kind == "q") + 2 * np.log1p(gain)
+    table = {"age": age, "kind": kind, "gain": gain, "y": y + rng.normal(0, 0.5, 4000), "site": kind}
+    columns = (
+        Number("age", 0, 10, 5, 3, knots=(0, 3, 6, 10)),
+        Category("kind", ("p", "q")),
+        Number("gain", 0, 99, 2.5, 1, transform="log1p"),
+    )
+    schema = Schema(columns, NumberTarget("y", -50, 50, 6, 0.5), interactions=(Interaction(("age", "kind")),))
+    fit(schema, table, site_column="site", epsilon=None).save(tmp_path / "model")
+    found = Fitted.load(tmp_path / "model")
+    assert found.schema == schema
+    assert [each.feature for each in found.coefficients()] == list(schema.features)
+    np.testing.assert_allclose(found.predict(table).mean, y, atol=0.15)
+    per_unit = dict(zip(schema.features[1:], schema.in_units(np.asarray(found.posterior.mean))[0], strict=True))
+    line = {"age": 0.2, "age~[3]": 4 - 0.6, "age~[6]": 1 - 1.2, "kind=q": 0, "log1p(gain)": 2, "age:kind=q": 0.5}
+    assert per_unit == pytest.approx(line, abs=0.1)
 
 
 def test_fit_without_privacy_is_the_exact_posterior_of_the_pooled_rows() -> None:

@@ -114,6 +114,8 @@ def make_runs(
     clients = clients_of(rows, specs[0].partition)
     model: Model = build(config["model"], "model")
     parts = method.parts()
+    if rows.layout is not None:
+        parts["algorithm"] = cast("Algorithm", parts["algorithm"]).laid_out(rows.layout)
     parts["prior"] = prior_of(config, method).over(model.dim(rows.train[0]), rows.layout)
     own: list[RunSettings] = [
         {"seed": spec.seed, "resume": path if path.exists() else None}

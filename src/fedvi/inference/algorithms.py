@@ -37,6 +37,7 @@ from fedvi.privacy.lattice import Lattice
 from fedvi.privacy.mechanism import Protection
 from fedvi.privacy.without_privacy import FullBatch, Minibatch
 from fedvi.pytree import pytree, static
+from fedvi.tables.layout import Layout
 
 LARGEST_PREDICTOR = 1e6
 """A posterior's means and standard deviations, times the bound of features, are no larger where rows are looked at."""
@@ -89,6 +90,10 @@ class Algorithm(abc.ABC):
     def most_updates(self) -> float:
         """How many updates of a client make sense."""
         return math.inf
+
+    def laid_out(self, layout: Layout) -> Algorithm:
+        """Return the algorithm for columns of which that is public."""
+        return self
 
     def planned(
         self, dim: int, public_rows: Sequence[int], budgets: Sequence[Budget] | None, updates: float = math.inf

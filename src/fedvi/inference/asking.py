@@ -36,6 +36,7 @@ from fedvi.numerics import Array, namespace
 from fedvi.privacy.budget import Budget, least_noise
 from fedvi.privacy.events import gaussian
 from fedvi.pytree import leaves, precision, put, pytree, repeat, static, take, tree_map
+from fedvi.tables.layout import Layout
 
 QUESTIONS = {"full": 14, "diagonal": 30}
 """How many questions are asked; equal noise in many answers costs no more than little noise in few."""
@@ -116,6 +117,10 @@ class NoiseAwarePVI(Algorithm):
     def private(self) -> bool:
         """Whether answers have noise."""
         return self.solver.mechanism.private
+
+    def laid_out(self, layout: Layout) -> Self:
+        """Return the algorithm for columns of which that is public."""
+        return dataclasses.replace(self, intercept=layout.intercept, bound=layout.bound, exclusive=layout.exclusive)
 
     def planned(
         self, dim: int, public_rows: Sequence[int], budgets: Sequence[Budget] | None, updates: float = math.inf

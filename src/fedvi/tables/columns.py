@@ -112,8 +112,6 @@ class Number(Scaled, Column):
     def __post_init__(self) -> None:
         where = f"column {self.name!r}"
         one_of(f"transform of {where}", self.transform, TRANSFORMS)
-        if self.transform == LOG1P and not self.low >= 0:
-            raise InputError(f"Expected low >= 0 for {where}, whose values become log(1 + value), got {self.low}.")
         super().__post_init__()
         one_of(f"missing of {where}", self.missing, ("centre", "indicator", ERROR))
         object.__setattr__(self, "knots", self._checked_knots())
@@ -133,6 +131,15 @@ class Number(Scaled, Column):
     def measured(self, values: Float[np.ndarray, " *n"]) -> Float[np.ndarray, " *n"]:
         """Return the values, or their logarithms."""
         return np.log1p(values) if self.transform == LOG1P else values
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both bounds, or their logarithms."""
+        if self.transform == LOG1P and self.low < 0:
+            raise InputError(
+                f"Expected low >= 0 for column {self.name!r}, whose values become log(1 + value), got {self.low}."
+            )
+        return super().ends
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -45,6 +45,8 @@ def answer(question: Any, rows: Site, model: Any, free: bool = False) -> np.ndar
     whitening, h, precision = (
         np.asarray(each, np.float64) for each in (question.whitening, question.q.natural_mean, question.q.precision)
     )
+    full = whitening.ndim == 2
+    whitening, precision = (each if full else np.diag(each) for each in (whitening, precision))
     z, covariance = (x - np.asarray(question.centre, np.float64)) @ whitening, np.linalg.inv(precision)
     eta, v = z @ (covariance @ h), np.einsum("ij,jk,ik->i", z, covariance, z)
     slope, largest, curvature, extra = model(eta, v, y, float(question.noise_variance), free)
@@ -55,19 +57,20 @@ def answer(question: Any, rows: Site, model: Any, free: bool = False) -> np.ndar
         weights, size = [1.0, 1.0, 1.0], np.ones(len(y))
     else:
         squares, reach = (z**2).sum(axis=1), float(question.reach)
+        quartic = squares**2 if full else (z**4).sum(axis=1)
         norms = np.sqrt(
-            (weights[0] * largest) ** 2 * squares + (weights[1] * curvature * squares) ** 2 + weights[2] ** 2
+            (weights[0] * largest) ** 2 * squares + (weights[1] * curvature) ** 2 * quartic + weights[2] ** 2
         )
         size = np.minimum(1, reach / np.maximum(norms, 1e-300)) / reach
     matrix = weights[1] * (z.T * (size * curvature)) @ z
     i, j = np.triu_indices(z.shape[1])
-    packed = matrix[i, j] * np.where(i == j, 1, math.sqrt(2))
+    packed = matrix[i, j] * np.where(i == j, 1, math.sqrt(2)) if full else np.diag(matrix)
     return np.concatenate([weights[0] * z.T @ (size * slope), packed, [weights[2] * size @ extra]])
 
 
-def nothing(questions: int, columns: int) -> Messages:
+def nothing(questions: int, columns: int, full: bool = True) -> Messages:
     """Return the messages of nobody."""
-    numbers = columns + columns * (columns + 1) // 2 + 1
+    numbers = columns + (columns * (columns + 1) // 2 if full else columns) + 1
     return Messages(*(np.zeros(shape) for shape in ((questions, numbers), questions, questions)))  # type: ignore[arg-type]
 
 

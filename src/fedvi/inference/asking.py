@@ -141,7 +141,7 @@ class NoiseAwarePVI(Algorithm):
             noise = sum(least_noise(one, questions, budget) ** 2 for budget in budgets)
         else:
             raise InputError("Expected a privacy budget, or a mechanism with a noise_multiplier, got neither.")
-        return dataclasses.replace(chosen, moments=moments_needed(sum(public_rows), noise, dim, questions))
+        return dataclasses.replace(chosen, moments=moments_needed(sum(public_rows), noise, dim, questions, covariance))
 
     @property
     def plan(self) -> Plan:

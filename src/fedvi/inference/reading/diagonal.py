@@ -16,7 +16,7 @@ where they are correlated. V is the exact variance of what is read.
 **Curvature.** h is the mean of s a over rows. A model whose curvature falls as weights grow gets HALF of what it has at
 weights of 0. A released h was no better: where columns are correlated, q overshoots at first, the small curvature that
 is found there makes it overshoot further, and the release costs some of the slopes' privacy. A linear model's curvature
-does not depend on q, and how much rows count is needed to learn its noise: there h is released, as the sum over columns.
+does not depend on q, and how much rows count is needed to learn its noise: there h is released, as a sum over columns.
 HALF, MEMORY and DAMPING were chosen on held-out rows of Adult (with and without splines, eps .1 and .5) and on breast
 cancer, digits, diabetes, `fair` with levels, and simulated tables of 60 and 150 columns with correlations of .3 to .9
 (eps 1): one setting for all, which none of them would like much different.

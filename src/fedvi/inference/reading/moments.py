@@ -30,11 +30,14 @@ PAIRS, PASSES = 1500, 5
 """Simulated rows are made in pairs of opposite signs; their moments are put right so many times."""
 
 
-def moments_needed(rows: float, noise: float, columns: int, questions: int) -> int:
+def moments_needed(rows: float, noise: float, columns: int, questions: int, covariance: str = "full") -> int:
     """Return how many questions should ask for moments, from public numbers.
 
     rows: of all sites. noise: sum over sites of the squared noise multiplier of an answer. columns: of x.
+    covariance: that is to be read; means and squares for a diagonal one are well known from a tenth of the answers.
     """
+    if covariance == "diagonal":
+        return max(1, min(questions - 1, round(0.1 * questions)))
     rate = rows * questions / (max(noise, 1e-300) * columns)
     share = 0.1 + 0.3 * 2.25 / (rate + 2.25)
     return max(1, min(questions - 1, round(share * questions)))

@@ -160,6 +160,25 @@ def test_coefficients_in_units_predict_what_weights_do(rows: list[dict[str, Any]
     np.testing.assert_allclose(coefficients @ np.array(values) + constant, 3 + 2 * (x @ weights), rtol=1e-4, atol=1e-3)
 
 
+ANYTHING = st.sampled_from(["", "NA", "inf", "-inf", "1e300", "-7", "0", "3.25", "text", "M", "A", "other", "missing"])
+
+
+@given(st.lists(st.tuples(ANYTHING, ANYTHING, ANYTHING, ANYTHING), min_size=1, max_size=12))
+def test_at_a_site_no_row_is_refused_and_each_depends_on_itself_alone(rows: list[tuple[str, ...]]) -> None:
+    """To the last bit: a row alone is encoded as it is among others, whatever they hold."""
+    pairs = (Interaction(("age", "dose")), Interaction(("sex", "age")), Interaction(("sex", "ward")))
+    schema = Schema(COLUMNS, Y, interactions=pairs)
+
+    def encoded(some: list[tuple[str, ...]]) -> np.ndarray:
+        table = dict(zip(("age", "dose", "sex", "ward"), map(list, zip(*some, strict=True)), strict=True))
+        return encode(schema, table, target=False, strict=False).x
+
+    whole = encoded(rows)
+    assert np.all(np.isfinite(whole))
+    assert np.abs(whole).max() <= schema.bound
+    assert np.array_equal(whole, np.concatenate([encoded([row]) for row in rows]))
+
+
 # The prior
 
 

@@ -14,19 +14,20 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from fedvi import PVI, Budget, CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression, NoiseAwarePVI
+from fedvi import PVI, Budget, CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression
 from fedvi.audit import Finding, Subject, audit_parts, audit_sum, audit_update
 from fedvi.audit import parts as parts_module
 from fedvi.audit.draws import audit_noise, audit_sampling
 from fedvi.audit.membership import RUNS, _mu, _upper_bound, draw_audit
 from fedvi.audit.subject import noise_of
 from fedvi.errors import InputError
-from fedvi.inference import AveragedQuadratics, GlobalVI, GradientSteps, PrivateClient, Public
-from fedvi.inference.noise_aware import Quadratic, QuadraticPart
+from fedvi.inference import GlobalVI, GradientSteps, PrivateClient, Public
+from fedvi.inference.asking import NoiseAwarePVI
+from fedvi.inference.questions import Answers, AnswerSums
 from fedvi.inference.update import draw
 from fedvi.models.base import width_rows
 from fedvi.numerics import double_precision, narrow, widen
-from fedvi.privacy import ClientLevel, FullBatch, FullBatchGaussian, PoissonGaussian, clipping
+from fedvi.privacy import ClientLevel, FullBatch, FullBatchGaussian, PoissonGaussian
 from fedvi.privacy.events import noise_given, poisson_gaussian
 from fedvi.privacy.lattice import Lattice, as_words, released
 from fedvi.privacy.ledger.ledger import read
@@ -47,12 +48,9 @@ def audited(mechanism: Any, seed: int = 0, steps: int = STEPS, **settings: Any) 
     return Subject(PVI(GradientSteps(steps, 0.5, mechanism)), sources(seed), **settings)
 
 
-def noise_aware(solver: Any, seed: int = 0, **settings: Any) -> Subject:
-    return Subject(NoiseAwarePVI(solver), sources(seed), **settings)
-
-
-def averaged(mechanism: Any, **settings: Any) -> AveragedQuadratics:
-    return AveragedQuadratics(mechanism=mechanism, **settings)
+def noise_aware(solver: Any, seed: int = 0, covariance: str = "full", **settings: Any) -> Subject:
+    algorithm = NoiseAwarePVI(solver, covariance=covariance, questions=14, moments=3)
+    return Subject(algorithm, sources(seed), **settings)
 
 
 def client_level(protection: ClientLevel, seed: int = 0, **settings: Any) -> Subject:
@@ -75,11 +73,11 @@ CORRECT: dict[str, Callable[[int], Subject]] = {
         FullBatchGaussian(NOISE, CLIP), seed, model=LinearRegression(), family=FullGaussian
     ),
     "own model": lambda seed: audited(FullBatchGaussian(NOISE, CLIP, clips="loss"), seed, model=CUSTOM),
-    "noise-aware": lambda seed: noise_aware(averaged(FullBatchGaussian(1.0, CLIP)), seed),
+    "noise-aware": lambda seed: noise_aware(Answers(FullBatchGaussian(1.0, 1.0)), seed),
+    "noise-aware, diagonal": lambda seed: noise_aware(Answers(FullBatchGaussian(NOISE, 1.0)), seed, "diagonal"),
     "noise-aware, linear": lambda seed: noise_aware(
-        averaged(FullBatchGaussian(NOISE, CLIP)), seed, model=LinearRegression()
+        Answers(FullBatchGaussian(NOISE, 1.0)), seed, model=LinearRegression()
     ),
-    "noise-aware, sampled": lambda seed: noise_aware(averaged(PoissonGaussian(NOISE, CLIP, minimum=8), steps=3), seed),
     "global VI": lambda seed: Subject(
         GlobalVI(GradientSteps(STEPS, 0.05, FullBatchGaussian(NOISE, CLIP))), sources(seed)
     ),
@@ -528,32 +526,36 @@ def test_an_adversary_against_whole_updates_rejects_mutants(name: str) -> None:
 @pytest.mark.parametrize("name", ["noise halved", "clip doubled", "no clip", "noise 2 % short"])
 def test_mutants_of_noise_aware_updates_are_rejected(name: str) -> None:
     mechanism, reason = MUTANTS[name]
-    assert part(noise_aware(averaged(mechanism)), reason)
+    assert part(noise_aware(Answers(dataclasses.replace(mechanism, clip_norm=1.0))), reason)
 
 
 # Mutants of what stays and what leaves
 
 
 @pytree
-class LeaksThroughTheNoiseField(AveragedQuadratics):
+class LeaksThroughTheNoiseField(Answers):
     def solve(self, problem: Any, state: Any, model: Any, site: Any, draws: Any) -> Any:
-        target, averages, seen = super().solve(problem, state, model, site, draws)
-        return dataclasses.replace(target, noise=target.noise * (1 + 1e-3 * jnp.sum(site.x[:, 0]))), averages, seen
+        answers, kept, seen = super().solve(problem, state, model, site, draws)
+        return dataclasses.replace(answers, noise=answers.noise * (1 + 1e-3 * jnp.sum(site.x[:, 0]))), kept, seen
 
 
 @pytree
-class NoNoiseFromTheSecondUpdateOn(AveragedQuadratics):
+class NoNoiseFromTheSecondAnswerOn(Answers):
     def solve(self, problem: Any, state: Any, model: Any, site: Any, draws: Any) -> Any:
         quiet = dataclasses.replace(draws, privacy_noise=jnp.zeros_like(draws.privacy_noise))
         loud, silent = (super(type(self), self).solve(problem, state, model, site, each) for each in (draws, quiet))
-        return jax.tree.map(lambda a, b: jnp.where(state.updates > 0, b, a), loud, silent)
+        return jax.tree.map(lambda a, b: jnp.where(problem.base.answered > 0, b, a), loud, silent)
 
 
 @pytree
-class KeepsSomethingOfTheRows(AveragedQuadratics):
+class SaysHowManyRowsThereAre(Answers):
     def solve(self, problem: Any, state: Any, model: Any, site: Any, draws: Any) -> Any:
-        target, averages, seen = super().solve(problem, state, model, site, draws)
-        return target, dataclasses.replace(averages, mean=averages.mean + 1e-4 * jnp.sum(site.x)), seen
+        answers, kept, seen = super().solve(problem, state, model, site, draws)
+        return (
+            dataclasses.replace(answers, rows=answers.rows + jnp.sum(draws.mask.astype(answers.rows.dtype))),
+            kept,
+            seen,
+        )
 
 
 @pytree
@@ -565,11 +567,11 @@ class OptimiserSeesRows(GradientSteps):
 
 @pytest.mark.parametrize(
     "solver",
-    [LeaksThroughTheNoiseField, NoNoiseFromTheSecondUpdateOn, KeepsSomethingOfTheRows],
+    [LeaksThroughTheNoiseField, NoNoiseFromTheSecondAnswerOn, SaysHowManyRowsThereAre],
     ids=lambda c: c.__name__,
 )
 def test_leaks_beside_the_noise_are_rejected(solver: Any) -> None:
-    assert part(noise_aware(solver(mechanism=FullBatchGaussian(NOISE, CLIP))), COUPLING)
+    assert part(noise_aware(solver(FullBatchGaussian(NOISE, 1.0))), COUPLING)
 
 
 def test_an_optimiser_that_keeps_something_of_the_rows_is_rejected() -> None:
@@ -577,28 +579,39 @@ def test_an_optimiser_that_keeps_something_of_the_rows_is_rejected() -> None:
     assert part(Subject(PVI(solver), sources()), COUPLING)
 
 
-def test_slope_and_curvature_clipped_to_the_whole_norm_each_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clipping, "_bounds_of", lambda _, bounds: bounds)
-    subject = noise_aware(averaged(FullBatchGaussian(NOISE, CLIP), share=0.11))
-    assert part(subject, SENSITIVITY)
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("weight", ["slope_weight", "curvature_weight", "extra_weight"])
+def test_answers_with_a_part_that_is_not_in_the_norm_are_rejected(
+    monkeypatch: pytest.MonkeyPatch, weight: str, covariance: str
+) -> None:
+    honest = AnswerSums.row_vectors
 
+    def without(self: AnswerSums, *arguments: Any) -> Any:
+        """Take the norms of vectors that lack one part."""
+        nothing: dict[str, Any] = {weight: jnp.zeros(())}
+        silent = dataclasses.replace(self, question=dataclasses.replace(self.question, **nothing))
+        loud_vectors, silent_vectors = honest(self, *arguments), honest(silent, *arguments)
 
-def test_a_curvature_that_is_not_clipped_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = QuadraticPart.row_vectors
-
-    def unclipped(self: QuadraticPart, *arguments: Any) -> Any:
-        vectors = honest(self, *arguments)
-
-        def of_rows(*rows: Any) -> Quadratic:
-            made = vectors(*rows)
-            short = dataclasses.replace(made.curvature.vectors)
-            object.__setattr__(short, "squared_norms", lambda: jnp.zeros(len(rows[0])))
-            return dataclasses.replace(made, curvature=dataclasses.replace(made.curvature, vectors=short))
+        def of_rows(*rows: Any) -> Any:
+            loud, quiet = loud_vectors(*rows), silent_vectors(*rows)
+            return dataclasses.replace(loud, vectors=dataclasses.replace(loud.vectors, squared=quiet.vectors.squared))
 
         return of_rows
 
-    monkeypatch.setattr(QuadraticPart, "row_vectors", unclipped)
-    assert part(noise_aware(averaged(FullBatchGaussian(NOISE, CLIP), share=0.12)), SENSITIVITY)
+    monkeypatch.setattr(AnswerSums, "row_vectors", without)
+    model = LinearRegression()  # its answers have all three parts
+    assert part(noise_aware(Answers(FullBatchGaussian(NOISE, 1.0)), covariance=covariance, model=model), SENSITIVITY)
+
+
+def test_answers_that_look_at_neighbours_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = AnswerSums.row_vectors
+
+    def centred(self: AnswerSums, *arguments: Any) -> Any:
+        vectors = honest(self, *arguments)
+        return lambda x, y, lengths: vectors(x - jnp.mean(x, axis=0, keepdims=True), y, lengths)
+
+    monkeypatch.setattr(AnswerSums, "row_vectors", centred)
+    assert part(noise_aware(Answers(FullBatchGaussian(NOISE, 1.0))), SENSITIVITY)
 
 
 # Mutants of randomness

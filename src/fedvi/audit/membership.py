@@ -65,15 +65,21 @@ class AuditResult:
 def audit_update(subject: Subject, runs: int = RUNS, delta: float = 1e-3) -> AuditResult:
     """Play the adversary against `runs` updates with the canary and as many without."""
     event, draws = subject.event, subject.draws(2 * runs)
-    x, y = subject.table(np.full(subject.dim, HUGE), others=0.0)
     quiet = silent(some(draws, slice(1)))
+    alone = quiet if subject.whole_client else everybody(quiet, CANARY + 1)
     unit = subject.clip_norm / subject.lattice.grid
+
+    def pushed(target: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return a table whose canary has this target, what is seen without the canary, and what it adds."""
+        x, y = subject.table(np.full(subject.dim, HUGE), target, others=0.0)
+        nothing = np.mean(subject.look(x, y, quiet, present=False) / unit, axis=0)
+        return x, y, nothing, subject.look(x, y, alone, present=True)[0] / unit - nothing
+
+    x, y, nothing, push = max(map(pushed, (1.0, -1.0)), key=lambda found: float(np.linalg.norm(found[3])))
 
     def look(which: Draws, *, present: bool) -> np.ndarray:
         return subject.look(x, y, which, present=present) / unit
 
-    nothing = np.mean(look(quiet, present=False), axis=0)
-    push = look(quiet if subject.whole_client else everybody(quiet, CANARY + 1), present=True)[0] - nothing
     direction = push / np.linalg.norm(push, axis=-1, keepdims=True)
 
     def score(which: slice, *, present: bool) -> np.ndarray:

@@ -92,8 +92,9 @@ def _attacks(
     from fedvi.compiling import jnp
     from fedvi.families.full import FullGaussian
     from fedvi.inference.algorithms import PVI
+    from fedvi.inference.asking import NoiseAwarePVI
     from fedvi.inference.local_problem import GradientSteps
-    from fedvi.inference.noise_aware import AveragedQuadratics, NoiseAwarePVI
+    from fedvi.inference.questions import Answers
     from fedvi.models.base import width_rows
     from fedvi.models.custom import CustomModel
     from fedvi.models.linear import LinearRegression
@@ -119,12 +120,13 @@ def _attacks(
     custom = CustomModel(lambda w, x, y: -0.5 * (y - jnp.tanh(x @ w)) ** 2, samples=2)
     batch = FullBatchGaussian(noise_multiplier, clip_norm)
     loss = FullBatchGaussian(noise_multiplier, clip_norm, clips="loss")
+    answers = Answers(FullBatchGaussian(noise_multiplier, 1.0))
     poisson = PoissonGaussian(noise_multiplier, clip_norm, minimum=8)
     subjects = {
         "Poisson sampling, logistic": Subject(by(poisson), source),
         "full batch, linear, full covariance": Subject(by(batch), source, LinearRegression(), FullGaussian),
         "full batch, own model, whole loss clipped": Subject(by(loss), source, custom),
-        "full batch, noise-aware": Subject(NoiseAwarePVI(AveragedQuadratics(mechanism=batch)), source),
+        "answers to questions": Subject(NoiseAwarePVI(answers, covariance="full", questions=14, moments=3), source),
         "full batch, logistic": Subject(by(batch), source),
     }
     whole = Subject(by(batch, steps), source)

@@ -14,10 +14,14 @@ from scipy.special import expit, log_expit
 from scipy.stats import norm
 
 from federations import linear_tables, logistic_tables, relative_error
-from fedvi import CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression
+from fedvi import PVI, CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression, simulate
 from fedvi.errors import InputError
+from fedvi.inference import GradientSteps
+from fedvi.inference.asking import NoiseAwarePVI
+from fedvi.inference.questions import Answers
 from fedvi.models import Bernoulli, Categorical, GaussHermite, Model, MonteCarlo, Normal
 from fedvi.models.logistic import log_expected_sigmoid
+from fedvi.privacy import FullBatch, FullBatchGaussian
 
 DIM = 5
 
@@ -279,3 +283,25 @@ def test_labels_outside_a_distribution_have_no_probability() -> None:
 def test_settings_are_checked(make: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_a_model_that_knows_its_outcomes_is_clipped_without_a_look_at_them() -> None:
+    def log_likelihood(w: Any, x: Any, y: Any) -> Any:
+        eta = x @ w
+        return y * eta - jnp.logaddexp(0.0, eta)
+
+    rng = np.random.default_rng(0)
+    x = 2 * rng.normal(size=(4000, 3))
+    true = np.array([0.5, 1.0, -1.0])
+    y = (rng.random(len(x)) < 1 / (1 + np.exp(-x @ true))).astype(float)
+    algorithm = PVI(GradientSteps(60, 0.5, FullBatchGaussian(0.01, 0.3)), damping=1.0)
+    found = {}
+    for outcomes in ((), (0.0, 1.0)):
+        model = CustomModel(log_likelihood, samples=20, outcomes=outcomes)
+        result = simulate([(x, y)], model, seed=0, algorithm=algorithm, communications=4, progress=False)
+        assert bool(result.notes) == (not outcomes)
+        found[outcomes] = np.asarray(result.posterior.mean)
+    exact = NoiseAwarePVI(Answers(FullBatch()))
+    wanted = simulate([(x, y)], LogisticRegression(), seed=0, algorithm=exact, progress=False)
+    off = {key: np.abs(mean - np.asarray(wanted.posterior.mean)).max() for key, mean in found.items()}
+    assert off[(0.0, 1.0)] < 0.15 < off[()]

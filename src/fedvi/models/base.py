@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -120,6 +121,16 @@ class Model(abc.ABC):
     defaults: ClassVar[Defaults] = Defaults()
 
     @property
+    def all_outcomes(self) -> tuple[float, ...]:
+        """All values that y can have, if they are few; else nothing."""
+        return ()
+
+    @property
+    def looks_at_outcomes(self) -> bool:
+        """Whether private steps clip a row by its own outcome: such steps are biased, and intervals too narrow."""
+        return not self.all_outcomes
+
+    @property
     def abilities(self) -> frozenset[str]:
         """What solvers may need: `gradient`; `closed form` (`Conjugate`); `curvature` for noise-aware factors."""
         return frozenset({"gradient"} | ({"closed form"} if isinstance(self, Conjugate) else set()))
@@ -143,7 +154,8 @@ class Model(abc.ABC):
     def row_vectors(self, q: Coordinates, z: Float[Array, "*draws"], feature_bound: Float[Array, ""]) -> VectorsOf:
         """Return from rows to the gradient of each `E_q[log p(y_i | x_i, w)]`, to be clipped.
 
-        Here row by row, by differentiation in the precision in use; called within `double_precision`.
+        Here row by row, by differentiation in the precision in use; called within `double_precision`. A row whose model
+        knows all outcomes is clipped by the longest gradient that any of them would have: right on average.
         """
         dtype = jax.tree.leaves(q)[0].dtype
 
@@ -153,7 +165,10 @@ class Model(abc.ABC):
         def vectors(x: Array, y: Array, lengths: Array) -> Part:  # noqa: ARG001
             with jax.enable_x64(dtype == jnp.float64):  # the model's own work stays as it is
                 gradients = jax.vmap(of_row)(x, y)
-            return Part(StoredVectors(widen(gradients), q, float(jnp.finfo(dtype).eps)))
+                outcomes = () if self.looks_at_outcomes else self.all_outcomes
+                others = [jax.vmap(of_row)(x, jnp.full_like(y, outcome)) for outcome in outcomes]
+            longest = functools.reduce(jnp.maximum, (row_sums(widen(each) ** 2) for each in others)) if others else None
+            return Part(StoredVectors(widen(gradients), q, longest, float(jnp.finfo(dtype).eps)))
 
         return vectors
 
@@ -247,16 +262,18 @@ class Conjugate(Protocol):
 class StoredVectors:
     """Vectors that are there, for models without a closed form; every entry is cut.
 
-    like: has the structure of one vector.
+    like: has the structure of one vector. longest: squared norms that vectors of other outcomes would have; or None.
     """
 
     vectors: Float[Array, "n k"]
     like: Any
+    longest: Any = None
     rounding: float = static(default=0.0)
 
     def squared_norms(self) -> Float[Array, " n"]:
-        """Return the squared norms, and what may have vanished in squaring."""
-        return row_sums(self.vectors**2) + self.vectors.shape[1] * jnp.finfo(self.vectors.dtype).tiny
+        """Return the squared norms, and what may have vanished in squaring; or the longest of all outcomes."""
+        own = row_sums(self.vectors**2) + self.vectors.shape[1] * jnp.finfo(self.vectors.dtype).tiny
+        return own if self.longest is None else jnp.maximum(own, self.longest)
 
     def least_dot(self, direction: Any) -> Float[Array, " n"]:
         """Return the inner product of every vector with a direction (`snapped`), never more than it is."""

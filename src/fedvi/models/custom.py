@@ -35,6 +35,7 @@ class CustomModel(Model):
     predict: `g(params, x)` for one example, returning a `Bernoulli`, `Categorical` or `Normal` without a row axis.
         Without it predictions know only the log probability of given y.
     predictive_samples: draws for predictions, a power of two.
+    outcomes: all values that y can have, if they are few, such as (0, 1): private steps are then right on average.
 
     Poisson regression:
 
@@ -50,6 +51,7 @@ class CustomModel(Model):
     samples: int = static(default=10)
     predict: Callable[..., Any] | None = static(default=None)
     predictive_samples: int = static(default=256)
+    outcomes: tuple[float, ...] = static(default=())
 
     def __post_init__(self) -> None:
         whole("samples", self.samples, 1)
@@ -58,6 +60,11 @@ class CustomModel(Model):
             raise InputError(f"Expected predictive_samples to be a power of two, got {self.predictive_samples}.")
         if self.params is not None:
             whole("params", self.params, 1)
+
+    @property
+    def all_outcomes(self) -> tuple[float, ...]:
+        """As they were given."""
+        return self.outcomes
 
     def dim(self, x: Float[Array, "n ..."] | np.ndarray) -> int:
         """Return `params`, or one per column."""

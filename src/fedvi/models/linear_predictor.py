@@ -99,12 +99,12 @@ class LinearPredictorModel(Model):
     A new likelihood brings `log_prob` and `predictive`, and `curvature_bound` for noise-aware factors. Expectations are
     then taken by quadrature and differentiated. A closed form is faster: define `value` and `slopes` instead.
 
-    outcomes: all values that y can have, if they are few: then no weight of a row depends on its y. Otherwise slopes
-        are clipped as they are, which is biased unless y is symmetric around the predictor.
+    With `all_outcomes` no weight of a row in an answer depends on its y. Otherwise slopes are clipped as they are:
+    biased, unless y is symmetric around the predictor.
+
     slope_rounding: relative error of a row's slopes that may depend on other rows; 0 where it is proven that none does.
     """
 
-    outcomes: ClassVar[tuple[float, ...]] = ()
     slope_rounding: ClassVar[float] = float(np.finfo(np.float64).eps)
 
     def log_prob(self, eta: Float[Array, "k n"], y: Float[Array, "1 n"]) -> Float[Array, "k n"]:
@@ -131,7 +131,9 @@ class LinearPredictorModel(Model):
         """
         nothing = jnp.zeros((0,), mean.dtype)
         slope = self.slopes(mean, variance, y, nothing)[0]
-        sizes = [jnp.abs(self.slopes(mean, variance, jnp.full_like(mean, each), nothing)[0]) for each in self.outcomes]
+        sizes = [
+            jnp.abs(self.slopes(mean, variance, jnp.full_like(mean, each), nothing)[0]) for each in self.all_outcomes
+        ]
         largest = functools.reduce(jnp.maximum, sizes) if sizes else jnp.abs(slope)
         return Response(slope, largest, jnp.full_like(mean, self.curvature_bound), jnp.zeros_like(mean))
 
@@ -184,6 +186,11 @@ class LinearPredictorModel(Model):
         """With a `curvature_bound`, noise-aware factors too."""
         bounded = type(self).curvature_bound is not LinearPredictorModel.curvature_bound
         return super().abilities | ({"curvature"} if bounded else set())
+
+    @property
+    def looks_at_outcomes(self) -> bool:
+        """Always in steps, as in the papers; never in answers to questions, if outcomes are known or symmetric."""
+        return True
 
     @property
     def curvature_bound(self) -> Any:

@@ -44,7 +44,6 @@ class LogisticRegression(LinearPredictorModel):
     expectation: GaussHermite | MonteCarlo = field(default_factory=GaussHermite)
     predictive_link: str = static(default="probit")
 
-    outcomes: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
     slope_rounding: ClassVar[float] = 0.0
     effect: ClassVar[str] = "odds ratio"
     wanted: ClassVar[str] = "labels 0 and 1, or -1 and +1"
@@ -53,6 +52,11 @@ class LogisticRegression(LinearPredictorModel):
     def __post_init__(self) -> None:
         not_a_class("expectation", self.expectation)
         one_of("predictive_link", self.predictive_link, ("probit", "exact"))
+
+    @property
+    def all_outcomes(self) -> tuple[float, ...]:
+        """Two."""
+        return -1.0, 1.0
 
     @property
     def curvature_bound(self) -> float:

@@ -255,4 +255,5 @@ def _result(course: Course, records: tuple[Record, ...] | None = None) -> Result
         clients={name: take(carry.clients, index) for index, name in enumerate(run.clients.names)},
         checkpoint=Checkpoint(communications, leaves, measured.records, run.described),
         asked=carry.server.asked,
+        notes=run.notes,
     )

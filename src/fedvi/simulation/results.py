@@ -149,6 +149,7 @@ class Result:
     clients: every client's final state, by name. In a real federation these never leave the clients.
     checkpoint: save it with `checkpoint.save(path)`, go on with `simulate(..., resume=path)`.
     asked: questions and what was read out of the answers, if the algorithm is by questions (`NoiseAwarePVI`).
+    notes: what a reader of the posterior has to know.
     """
 
     posterior: GaussianFamily
@@ -156,6 +157,7 @@ class Result:
     clients: dict[str, ClientState]
     checkpoint: Checkpoint
     asked: Any = None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         posterior = f"{type(self.posterior).__name__} over {self.posterior.dim} parameters"

@@ -37,6 +37,11 @@ from fedvi.simulation.schedules import PlannedTurn, Schedule, plan
 
 Outcome = Result | Exception
 
+BIASED = (
+    "Rows were clipped by a rule that sees their outcomes, as in the papers: means are biased, and intervals too "
+    "narrow. Use NoiseAwarePVI, or tell the model its outcomes."
+)
+
 
 @pytree
 class Carry:
@@ -186,6 +191,12 @@ class Run:
             "data": self.clients.digest,
             "dtype": str(self.clients.rows.x.dtype),
         }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the posterior has to know."""
+        of_rows = self.algorithm.solver.mechanism.private
+        return (BIASED,) if of_rows and not self.algorithm.asks and self.model.looks_at_outcomes else ()
 
     @functools.cached_property
     def batch_capacity(self) -> int:

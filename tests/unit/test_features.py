@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedvi.inference.spec import Prior, default_spec
 from fedvi.tables import BinaryTarget, Category, Column, Interaction, Number, NumberTarget, Schema, infer_schema
 from fedvi.tables.encode import encode
 from fedvi.tables.hats import hats, octaves
+from fedvi.tables.infer import with_splines
 from fedvi.tables.standardise import Standardisation
 
 Y = BinaryTarget("y", ("0", "1"))
@@ -251,7 +253,7 @@ def test_infer_offers_splines_logarithms_and_interactions() -> None:
     found = infer_schema(table, "y", splines=["age", "gain"], log1p=["two"], interactions=["age:sex", "town:smoker"])
     columns = {column.name: column for column in found.schema.columns}
     age, gain, two = (number(columns[name]) for name in ("age", "gain", "two"))
-    inner = [float(f"{age.centre + step * age.scale:.3g}") for step in (-1, 0, 1)]
+    inner = [round(age.centre + step * age.scale, 1) for step in (-1, 0, 1)]
     assert age.knots == (max(18, round(age.centre - 2 * age.scale, 1)), *inner, round(age.centre + 2 * age.scale, 1))
     assert gain.transform == two.transform == "log1p"
     assert gain.centre == pytest.approx(np.log1p(table["gain"]).mean(), abs=0.01)
@@ -268,6 +270,15 @@ def test_infer_offers_splines_logarithms_and_interactions() -> None:
     again = Schema.from_toml(found.schema.to_toml())
     assert again == found.schema
     encode(again, table)
+
+
+@pytest.mark.parametrize("column", [Number("year", 1900, 2030, 1995, 7), Number("tiny", 0, 1e-3, 2e-4, 1e-4)])
+def test_knots_are_apart_however_far_from_zero_they_are(column: Number) -> None:
+    bent = with_splines(column)
+    inner = [column.centre + step * column.scale for step in (-1, 0, 1)]
+    assert list(bent.knots[1:-1]) == pytest.approx(inner)
+    assert bent.knots[0] == pytest.approx(max(column.low, column.centre - 2 * column.scale))
+    assert with_splines(replace(column, low=column.centre)).knots[:2] == pytest.approx(inner[1:])
 
 
 @pytest.mark.parametrize(

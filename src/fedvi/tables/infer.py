@@ -179,10 +179,16 @@ def _number(found: Summary, wishes: Collection[str], notes: list[str]) -> Number
         return replace(number, knots=(low, *(inner or [high / 2]), high))
     if len(found.distinct) <= 2:
         raise InputError(f"Expected more than two values in column {found.name!r} for splines: two are on a line.")
+    return with_splines(number)
+
+
+def with_splines(number: Number) -> Number:
+    """Return a number with knots at -2, -1, 0, 1 and 2 scales from its centre, within its bounds; steps to 3 digits."""
     knots = number.centre + number.scale * np.array(SPREAD)
     knots = np.expm1(knots) if number.transform == LOG1P else knots
-    shown = [float(f"{knot:.3g}") for knot in knots]
-    first, last = max(low, shown[0]), min(high, shown[-1])
+    digits = 2 - math.floor(math.log10(min(np.diff(knots))))
+    shown = [round(float(knot), digits) for knot in knots]
+    first, last = max(number.low, shown[0]), min(number.high, shown[-1])
     return replace(number, knots=(first, *(knot for knot in shown[1:-1] if first < knot < last), last))
 
 

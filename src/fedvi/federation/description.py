@@ -24,7 +24,7 @@ from fedvi.errors import InputError
 from fedvi.federation.wire import FINISHED, LEFT, PAUSED, SPENT
 from fedvi.files import digest
 from fedvi.inference.algorithms import LARGEST_PREDICTOR
-from fedvi.inference.spec import UPDATES, Spec, default_spec
+from fedvi.inference.spec import UPDATES, Spec, averaged_spec
 from fedvi.tables.schema import Schema
 
 FORMAT = 2
@@ -150,7 +150,7 @@ class Description:
     def spec(self) -> Spec:
         """What all agree on, resolved; the noise is left to every site's budget."""
         model = None if self.model is None else build(self.model, "model", allow=self.kinds)
-        return default_spec(self.schema, self.rows, self.epsilon, self.updates, model, self.prior_variance)
+        return averaged_spec(self.schema, self.rows, self.epsilon, self.updates, model, self.prior_variance)
 
     @cached_property
     def digest(self) -> str:

@@ -1,22 +1,15 @@
 """Spec: what all parties agree on. Its defaults are computed from the public schema, never from rows.
 
-Fits are noise-aware PVI over all rows of a site; only a linear model without privacy is solved exactly. With privacy,
-rows are clipped where the typical row under the schema ends,
-
-    clip_norm^2 (1 - share)       = reach^2 sum_j E[x_j^2]            for slopes
-    clip_norm^2 share / weight^2  = 0.36 sum_j E[x_j^4]               for squared features
-    reach                         = (rows epsilon / (100 sum_j E[x_j^2]))^0.4, within 0.3 and 1; twice that if linear
-
-with E over a row whose numbers are standard normal and whose categories are equally frequent. The fewer rows there are
-for a feature, the more noise hurts, and the less the bias of clipping does. The constants were chosen
-among some forty settings, by coverage on simulated tables and by scores on UCI Adult and breast-cancer data, held-out
-rows included: `docs/tables.md` says what that means for the numbers there.
+Fits are noise-aware PVI by questions (`fedvi.inference.asking`): the number of questions, the kind of covariance and
+what is paid for moments of the rows follow from the declared rows, the budgets and the schema. Without privacy the
+same algorithm takes Newton steps to the Gaussian that is closest to the posterior.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,11 +17,16 @@ import numpy as np
 
 from fedvi.checks import positive
 from fedvi.config import find, plain
+from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.algorithms import PVI, Algorithm
+from fedvi.inference.asking import NoiseAwarePVI
 from fedvi.inference.local_problem import Exact
-from fedvi.inference.noise_aware import AveragedQuadratics, NoiseAwarePVI
+from fedvi.inference.noise_aware import AveragedQuadratics
+from fedvi.inference.noise_aware import NoiseAwarePVI as AveragedPVI
+from fedvi.inference.questions import Answers
 from fedvi.models.base import Model
+from fedvi.privacy.budget import Budget
 from fedvi.privacy.mechanism import FullBatchGaussian
 from fedvi.privacy.without_privacy import FullBatch
 from fedvi.tables.layout import HAT, INTERCEPT, LEVEL, Layout
@@ -108,13 +106,45 @@ class Spec:
 
 def default_spec(
     schema: Schema,
+    rows: Sequence[int],
+    budgets: Sequence[Budget] | None,
+    questions: int = 0,
+    model: Model | None = None,
+    prior_variance: float | None = None,
+    covariance: str = "auto",
+) -> Spec:
+    """Return the default settings for one schema, computed from public numbers, never from rows.
+
+    rows, budgets: of every site; no budgets for no privacy. questions: 0 for the plan's own number.
+    model: None for the target's own. prior_variance: of a weight; None for the model's own.
+    covariance: `full`, `diagonal`, or `auto`.
+    """
+    model = schema.target.model() if model is None else model
+    variance = float(prior_variance or model.defaults.prior_variance)
+    if budgets is None and covariance == "diagonal":
+        raise InputError("Expected a privacy budget for covariance='diagonal': without privacy it is always full.")
+    layout = schema.layout
+    algorithm = NoiseAwarePVI(
+        Answers() if budgets is not None else Answers(FullBatch()),
+        covariance=covariance,
+        questions=questions,
+        intercept=layout.intercept,
+        bound=layout.bound,
+        exclusive=layout.exclusive,
+    ).planned(schema.dim, rows, budgets)
+    prior = Prior("Gaussian", variance, intercept=max(variance, INTERCEPT_VARIANCE))
+    return Spec(schema, model, prior, algorithm, algorithm.questions)
+
+
+def averaged_spec(
+    schema: Schema,
     rows: int,
     epsilon: float | None,
     updates: int = UPDATES,
     model: Model | None = None,
     prior_variance: float | None = None,
 ) -> Spec:
-    """Return the default settings for one schema, computed from public numbers, never from rows.
+    """Return the settings of a federation whose sites release averaged slopes.
 
     rows: of all sites. epsilon: of the site that spends least; None for no privacy. model: None for the target's own.
     prior_variance: of a weight; None for 1 on the scale of log odds, or 10 on that of the noise. The intercept's is
@@ -133,7 +163,7 @@ def default_spec(
     mechanism = FullBatch() if epsilon is None else FullBatchGaussian(noise_multiplier=None, clip_norm=clip_norm)
     memory = 20.0 if epsilon is None else 2.0  # of early slopes: to be averaged where there is noise, else forgotten
     solver = AveragedQuadratics(mechanism=mechanism, memory=memory, share=SHARE, weight=weight)
-    return Spec(schema, model, prior, NoiseAwarePVI(solver, damping=0.4), updates)
+    return Spec(schema, model, prior, AveragedPVI(solver, damping=0.4), updates)
 
 
 def _rounded(value: Any) -> Any:

@@ -90,7 +90,7 @@ class Here:
 
     def fit(self, *more: str) -> tuple[int, str, str]:
         return self(
-            "fit", "schema.toml", "table.csv", "--site-column", "site", "--out", "model", "--updates", "2", *more
+            "fit", "schema.toml", "table.csv", "--site-column", "site", "--out", "model", "--questions", "3", *more
         )
 
 

@@ -69,7 +69,7 @@ def test_predict_and_inspect_load_no_jax_and_agree_with_it(tmp_path: Path, binar
     target = BinaryTarget("y", ("no", "yes")) if binary else NumberTarget("y", -4, 4, 0, 1)
     schema = Schema((Number("a", -4, 4, 0, 1), Number("b", -4, 4, 0, 1)), target)
     table = {"a": a, "b": b, "y": y, "site": np.repeat("north", 80)}
-    fitted = fit(schema, table, site_column="site", epsilon=1.0 if private else None, updates=3, progress=False)
+    fitted = fit(schema, table, site_column="site", epsilon=1.0 if private else None, questions=3, progress=False)
     fitted.save(tmp_path / "m.fedvi")
     (tmp_path / "rows.csv").write_text("a,b\n0.5,1.0\n")
     run(COMMANDS, tmp_path)

@@ -29,11 +29,11 @@ BOUNDS = ([14.0, -0.03], [86.0, 0.03])
 def test_estimator_is_the_fit_of_the_same_table(tmp_path: Path) -> None:
     x, eta, sites = rows(0)
     y = np.where(np.random.default_rng(1).random(len(x)) < 1 / (1 + np.exp(-eta)), "ill", "fine")
-    model = FederatedLogisticRegression(bounds=BOUNDS, updates=100, random_state=5).fit(x, y, sites=sites)
+    model = FederatedLogisticRegression(bounds=BOUNDS, random_state=5).fit(x, y, sites=sites)
     table = {"x0": x[:, 0], "x1": x[:, 1], "target": y, "site": sites}
     seed = int(np.random.RandomState(5).randint(np.iinfo(np.int32).max))
     assert "seed" not in model.fitted_.settings
-    again = fit(model.fitted_.schema, table, site_column="site", seed=seed, updates=100)
+    again = fit(model.fitted_.schema, table, site_column="site", seed=seed)
     assert np.array_equal(again.posterior.mean, model.fitted_.posterior.mean)
     assert [site.name for site in model.fitted_.sites] == ["north", "south"]
     assert all(site.epsilon is not None and site.epsilon <= 1 for site in model.fitted_.sites)
@@ -70,9 +70,7 @@ def test_estimators_work_in_pipelines_and_cross_validation() -> None:
     x, eta, _ = rows(6, 600)
     y = (eta > 0).astype(int)
     standard = FunctionTransformer(lambda table: (table - [50, 0]) / [12, 0.01])
-    scores = cross_val_score(
-        make_pipeline(standard, FederatedLogisticRegression(updates=50, random_state=0)), x, y, cv=2
-    )
+    scores = cross_val_score(make_pipeline(standard, FederatedLogisticRegression(random_state=0)), x, y, cv=2)
     assert scores.mean() > 0.8
 
 

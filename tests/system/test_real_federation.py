@@ -99,5 +99,5 @@ def test_through_minutes_of_kills_nothing_is_lost_or_spent_twice(seconds: int, t
 
     tables = tmp_path / "simulated"
     description = adult_description(tables, 1.0, 150, 0)
-    fitted = fit(description.schema, {site: tables / f"{site}.csv" for site in SITES}, epsilon=1.0, updates=150, seed=1)
+    fitted = fit(description.schema, {site: tables / f"{site}.csv" for site in SITES}, epsilon=1.0, seed=1)
     assert abs(outcome["accuracy"] - fitted.evaluate(tables / TEST)["accuracy"]) < 0.005

@@ -14,7 +14,7 @@ NOT_APPLICABLE: dict[str, str] = {}
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [FederatedLogisticRegression(updates=20), FederatedLinearRegression(updates=20)],
+    [FederatedLogisticRegression(questions=20), FederatedLinearRegression(questions=20)],
     expected_failed_checks=lambda _: NOT_APPLICABLE,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

@@ -205,7 +205,7 @@ def test_federations_of_other_formats_are_refused(tmp_path: Path) -> None:
 def fitted() -> Fitted:
     x, y = rows_of(0)
     table = pa.table({"a": x[:, 1], "b": x[:, 2], "y": np.where(y > 0, "yes", "no"), "site": ["north"] * len(y)})
-    return fit(SCHEMA, table, site_column="site", updates=2)
+    return fit(SCHEMA, table, site_column="site", questions=2)
 
 
 def test_posterior_files_import_only_what_their_reader_allows(place: Place, tmp_path: Path, fitted: Fitted) -> None:

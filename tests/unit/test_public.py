@@ -194,7 +194,7 @@ def test_one_rule_for_delta_at_all_entrances(tmp_path: Path) -> None:
     named = {f"x{k}": x[:, k] for k in range(3)}
     schema = Schema(tuple(Number(f"x{k}", -4, 4, 0, 1) for k in range(3)), BinaryTarget("y", ("-1.0", "1.0")))
     tables = {"a": {**named, "y": y.astype(str)}, "b": {**named, "y": y.astype(str)}}
-    fitted = fit(schema, tables, epsilon=1.0, updates=3)
+    fitted = fit(schema, tables, epsilon=1.0, questions=3)
     assert {site.delta for site in fitted.sites} == {1e-5}
     assert CliRunner().invoke(app, ["budget", "--eps", "1", "--rows", "1000", "--updates", "3", "--json"]).stdout
     with pytest.raises(InputError, match="Expected delta to be one of auto, paper"):
@@ -296,7 +296,7 @@ def test_private_updates_refuse_backends_other_than_the_cpu(tmp_path: Path, monk
 def test_posterior_files_say_that_they_are_simulations_and_hold_no_seed(tmp_path: Path) -> None:
     x, y = rows_of(0, 200)
     columns = {"a": x[:, 1], "b": x[:, 2], "y": np.where(y > 0, "yes", "no")}
-    fitted = fit(SCHEMA, {"north": columns, "south": columns}, epsilon=1.0, updates=3, seed=987_654_321)
+    fitted = fit(SCHEMA, {"north": columns, "south": columns}, epsilon=1.0, questions=3, seed=987_654_321)
     fitted.save(tmp_path / "model.fedvi")
     assert b"987654321" not in (tmp_path / "model.fedvi").read_bytes()
     again = Fitted.load(tmp_path / "model.fedvi")

@@ -47,7 +47,7 @@ def table(seeds: tuple[int, ...] = (0, 1)) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def fitted() -> Fitted:
-    return fit(SCHEMA, table(), site_column="site", model=KIND, epsilon=None, updates=60, progress=False)
+    return fit(SCHEMA, table(), site_column="site", model=KIND, epsilon=None, progress=False)
 
 
 def test_the_file_is_small() -> None:

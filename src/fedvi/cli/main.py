@@ -16,8 +16,10 @@ from fedvi.cli.audit import audit
 from fedvi.cli.budget import budget
 from fedvi.cli.experiments import report, reproduce, simulate
 from fedvi.cli.federation import app as federation
-from fedvi.cli.fit import fit, inspect, predict
+from fedvi.cli.fit import fit
+from fedvi.cli.inspect import inspect
 from fedvi.cli.ledger import app as ledger
+from fedvi.cli.predict import predict
 from fedvi.cli.schema import app as schema
 from fedvi.cli.site import app as site
 from fedvi.compiling import cache_compilations

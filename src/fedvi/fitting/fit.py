@@ -1,6 +1,6 @@
 """`fit`: a schema and tables in, a posterior that predicts out. The federation is simulated in this process.
 
-    encode -> (standardise privately) -> simulate -> correct the width -> Fitted
+    encode -> (standardise privately) -> simulate -> Fitted
 
 For planning and teaching: noise is drawn from a seed, and every artefact says so. A real federation uses the same
 schema, the same client and server steps, and the same posterior file.
@@ -9,10 +9,10 @@ schema, the same client and server steps, and the same posterior file.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -20,16 +20,18 @@ from fedvi.checks import whole
 from fedvi.config import build
 from fedvi.datasets.partitions import ByColumn
 from fedvi.errors import InputError
-from fedvi.fitting.fitted import Fitted, SiteRecord, posterior_of
+from fedvi.fitting.fitted import Fitted
+from fedvi.fitting.records import SiteRecord
+from fedvi.inference.asking import NoiseAwarePVI
 from fedvi.inference.rows import CheckedTable
-from fedvi.inference.spec import STANDARDISE, UPDATES, WIDTH, default_spec
-from fedvi.models.base import Model, width_rows
+from fedvi.inference.spec import STANDARDISE, default_spec
+from fedvi.models.base import Model
 from fedvi.privacy.budget import AUTO, Budget
 from fedvi.privacy.events import to_json
 from fedvi.privacy.ledger.statement import Spent
 from fedvi.privacy.sampling import STATISTIC, Seeded, default_public_rows
 from fedvi.privacy.sums import BoundedSum, part_of
-from fedvi.pytree import stack
+from fedvi.pytree import stack, take
 from fedvi.simulation.simulate import simulate
 from fedvi.tables.encode import encode
 from fedvi.tables.read import Source
@@ -50,7 +52,8 @@ def fit(
     delta: float | str = AUTO,
     public_rows: Mapping[str, int] | None = None,
     seed: int = 0,
-    updates: int = UPDATES,
+    questions: int | None = None,
+    covariance: str = "auto",
     standardise: bool = False,
     min_rows: int = 1,
     encoding: str = "utf-8",
@@ -66,75 +69,83 @@ def fit(
         min(1e-5, 1 / (10 N)) with N the rows that a site declares, `paper` for 10^floor(log10(1/N)).
     public_rows: the number of rows that every site declares, by name. Default: two digits of it, rounded down. Files
         and tables show this number, not the true one, unless nothing is private.
-    updates: of every site.
+    questions: that every site answers; None for the plan's own number.
+    covariance: `full` for true intervals of coefficients; `diagonal` for predictions with many columns and little
+        privacy; `auto` chooses from public numbers. Without privacy it is full.
     standardise: spend a tenth of the budget on centres and scales of numbers, instead of taking the schema's.
     min_rows: sites with fewer rows become one site 'other'.
     """
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
-    whole("updates", updates, 1)
+    if questions is not None:
+        whole("questions", questions, 2)
     whole("seed", seed, 0, 2**64 - 1)
     own_model = build(model, "model") if isinstance(model, str) else model
     sites = read_sites(schema, tables, site_column, min_rows, encoding)
     declared = _declared(sites, public_rows, private=epsilon is not None)
-    rows = sum(declared.values())
     budgets = {} if epsilon is None else _budgets(epsilon, delta, declared)
     if standardise and not budgets:
         raise InputError("Expected a privacy budget to standardise by, got epsilon=None. Leave one of them out.")
     standard = Standardisation.of(schema) if standardise else None
     numbers = 0 if standard is None else 2 * len(standard.columns)
     first = {name: part_of(budget, STANDARDISE, numbers) for name, budget in budgets.items() if numbers}
-    last = {name: part_of(budget, WIDTH) for name, budget in budgets.items()}
-    left = {
-        name: budget.beside(Counter(part[name].event for part in (first, last) if part))
-        for name, budget in budgets.items()
-    }
-
-    def released(parts: Mapping[str, BoundedSum], vectors: Vectors, number: int, *, average: bool) -> np.ndarray:
-        """Return the sum over all sites, as released; without budgets, as it is."""
-        total: float | np.ndarray = 0.0
-        for index, (name, (x, y)) in enumerate(sites.items()):
-            summands, source = vectors(x, y), Seeded(seed, STATISTIC, index, number)
-            own = parts[name].release(summands, declared[name], source, average=average) if parts else summands.sum(0)
-            total = total + own
-        return np.asarray(total)
-
+    left = {name: budget.beside({first[name].event: 1}) if first else budget for name, budget in budgets.items()}
     if standard is not None and first:
-        scales = standard.scales(released(first, standard.vectors, 0, average=False), rows, _noise(first))
+        noise = math.sqrt(sum(part.noise_multiplier**2 for part in first.values()))
+        scales = standard.scales(
+            _released(first, sites, standard.vectors, declared, seed), sum(declared.values()), noise
+        )
         schema = standard.schema(schema, *scales)
         sites = read_sites(schema, tables, site_column, min_rows, encoding)
-    least = min((budget.epsilon for budget in budgets.values()), default=None)
-    chosen = default_spec(schema, rows, least, updates, own_model)
+    spec = default_spec(
+        schema,
+        list(declared.values()),
+        list(left.values()) or None,
+        questions or 0,
+        own_model,
+        covariance=covariance,
+    )
     result = simulate(
         sites,
-        chosen.model,
+        spec.model,
         seed=seed,
-        prior=chosen.prior,
-        algorithm=chosen.algorithm,
-        max_updates=chosen.updates,
+        prior=spec.prior,
+        algorithm=spec.algorithm,
         public_rows=declared,
         feature_bound=schema.feature_bound,
         privacy=left or None,
         progress=progress,
     )
-    used, mean = chosen.model, result.posterior.mean
-    total = released(last, width_rows(used, np.asarray(mean)), 1, average=True)
-    ratio = used.width_ratio(float(total[0]) / rows, _noise(last) / rows)
-    factors = stack([used.corrected_factor(result.clients[name].factor, ratio, mean) for name in declared])
     records = (
         _record(name, said, int(result.clients[name].sequence), schema, result.privacy.get(name))
         for name, said in declared.items()
     )
-    return Fitted(
-        schema=schema,
-        model=used.corrected(ratio),
-        prior=chosen.prior,
-        factors=factors,
-        posterior=posterior_of(chosen.prior, factors),
+    return Fitted.of_answers(
+        schema,
+        cast(NoiseAwarePVI, spec.algorithm).plan,
+        spec.model,
+        spec.prior,
+        take(result.asked.questions, slice(int(result.asked.count))),
+        stack([result.clients[name].factor for name in declared]),
         sites=tuple(records),
         statement=result.statement,
         simulated=True,
-        settings={"spec": chosen.plain, "schedule": result.checkpoint.settings["schedule"]},  # never the seed of noise
+        settings={"spec": spec.plain, "schedule": result.checkpoint.settings["schedule"]},  # never the seed of noise
     )
+
+
+def _released(
+    parts: Mapping[str, BoundedSum],
+    sites: Mapping[str, CheckedTable],
+    vectors: Vectors,
+    declared: Mapping[str, int],
+    seed: int,
+) -> np.ndarray:
+    """Return the sum over all sites, as released."""
+    total: float | np.ndarray = 0.0
+    for index, (name, rows) in enumerate(sites.items()):
+        source = Seeded(seed, STATISTIC, index, 0)
+        total = total + parts[name].release(vectors(*rows), declared[name], source, average=False)
+    return np.asarray(total)
 
 
 def read_sites(
@@ -200,8 +211,3 @@ def _record(name: str, rows: int, updates: int, schema: Schema, spent: Spent | N
         return SiteRecord(name, rows, updates, schema.digest, None, None, None, ())
     events = tuple({**to_json(event), "count": count} for event, count in spent.events)
     return SiteRecord(name, rows, updates, schema.digest, spent.epsilon, spent.epsilon_max, spent.delta, events)
-
-
-def _noise(parts: Mapping[str, BoundedSum]) -> float:
-    """Return the standard deviation of the noise in the sum over all sites."""
-    return math.sqrt(sum(part.noise_multiplier**2 for part in parts.values()))

@@ -1,23 +1,23 @@
 """What a fit leaves: the posterior with everything that is needed to predict by it and to know where it comes from.
 
-    posterior = prior * t_1 * ... * t_M             the factors are kept, each with its site's record
+    posterior = read(prior, questions, answers of all sites)          answers are kept, each with its site's record
 
-A `Fitted` predicts for raw tables, because it carries its schema. It holds released factors and public values only. Its
+A `Fitted` predicts for raw tables, because it carries its schema. It holds released answers and public values only. Its
 file holds arrays and a JSON header, for any reader of safetensors, never pickle:
 
-    header    format, model, families, schema and its hash, every site's record, privacy statement, versions, and
-              whether the noise came from a seed (which is not in the file)
-    arrays    prior.*, posterior.*, factors.* (the factors of all sites, stacked)
+    header    format, model, families, schema and its hash, every site's record, privacy statement, plan, whether the
+              fit has arrived, versions, and whether the noise came from a seed (which is not in the file)
+    arrays    prior.*, posterior.*, factors.* (the answers of all sites, stacked), questions.*, evidence_kept
 
-What is read is checked: the schema against its hash, shapes against the schema, and the posterior against the product
-of prior and factors.
+What is read is checked: the schema against its hash, shapes against schema and plan, numbers for being finite.
+`verify` reads the answers once more and compares the posterior with what they say.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
+import operator
 import os
 import platform
 import warnings
@@ -29,11 +29,15 @@ from typing import Any
 import numpy as np
 
 from fedvi.checks import in_range, whole
-from fedvi.compiling import jax
-from fedvi.config import Allow, build, find, kind_of, plain, search
+from fedvi.config import build, find, kind_of, plain, search
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
-from fedvi.files import write
+from fedvi.families.messages import Messages
+from fedvi.fitting.answered import Answered
+from fedvi.fitting.posterior_file import part_of, read_posterior, write_posterior
+from fedvi.fitting.records import Coefficient, SiteRecord
+from fedvi.inference.questions import Question
+from fedvi.inference.reading import Plan
 from fedvi.models.base import Model
 from fedvi.models.predictive import reach_of
 from fedvi.numerics import namespace
@@ -46,54 +50,23 @@ from fedvi.tables.targets import Predictions
 ROWS_AT_ONCE = 16_384
 """Rows whose predictions are made together."""
 
-FORMAT = 3
-READABLE = (1, 2, FORMAT)
-KEY = "fedvi"
-LARGEST = 1 << 30
-"""Bytes; a larger file is no posterior of ours."""
+FORMAT = 4
+PRODUCTS = (1, 2, 3)
+"""Formats of files whose posterior is the product of prior and factors."""
+
+CLOSE = 1e-2
+"""Standard deviations by which two readings of the same answers may differ: machines round differently."""
 
 PACKAGES = ("fedvi", "jax", "numpy")
-PARTS = ("prior", "posterior", "factors")
-
-
-@dataclasses.dataclass(frozen=True)
-class SiteRecord:
-    """Where one factor comes from.
-
-    rows: that the site declared. schema: hash of the schema that the site encoded its rows by.
-    epsilon, delta: what the site spent; None if nothing was private. events: on what.
-    """
-
-    name: str
-    rows: int
-    updates: int
-    schema: str
-    epsilon: float | None
-    epsilon_max: float | None
-    delta: float | None
-    events: tuple[dict[str, Any], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Coefficient:
-    """One weight of the posterior, in units of the schema's scales.
-
-    evidence_kept: share of the sites' evidence about it that privacy noise has left, 0 to 1; 1 without privacy.
-    """
-
-    feature: str
-    mean: float
-    std: float
-    low: float
-    high: float
-    evidence_kept: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
     """A posterior, its schema, and where it comes from; made by `fit`, or by `Fitted.load` from a file.
 
-    factors: of all sites, stacked in the order of `sites`.
+    model: with what was learned, such as the noise of a linear model.
+    factors: answers of all sites, stacked in the order of `sites`. answered: how they were read; None in files of
+        earlier versions, whose posterior is the product of prior and factors.
     statement: what was promised about privacy, in plain words.
     simulated: whether its noise came from a seed, so that no promise about privacy holds for it.
     settings: what else is known about how it was made.
@@ -108,6 +81,24 @@ class Fitted:
     statement: str
     simulated: bool
     settings: dict[str, Any]
+    answered: Answered | None = None
+
+    @classmethod
+    def of_answers(
+        cls,
+        schema: Schema,
+        plan: Plan,
+        model: Any,
+        prior: GaussianFamily,
+        questions: Question,
+        factors: Messages,
+        **own: Any,
+    ) -> Fitted:
+        """Return the posterior that is read out of answers. model: as assumed. own: the other fields."""
+        arrays = tree_map(np.asarray, (prior, questions, factors))
+        answered, posterior = Answered.read(plan, model, *arrays)
+        learned = model.learned(answered.noise_variance)
+        return cls(schema, learned, arrays[0], arrays[2], posterior, answered=answered, **own)
 
     def __repr__(self) -> str:
         spent = [site.epsilon for site in self.sites if site.epsilon is not None]
@@ -147,28 +138,64 @@ class Fitted:
 
     def evaluate(self, table: Source, *, encoding: str = "utf-8") -> dict[str, float]:
         """Return the scores of predictions for a table with known targets; those of numbers in their own units."""
-        from fedvi.inference.rows import evaluate
-
         x, y = encode(self.schema, table, encoding=encoding).rows
-        return self.schema.target.decode_scores(evaluate(self.model, self.posterior, x, y))
+        chunks = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(x), ROWS_AT_ONCE)]
+        predicted = [self.model.predictive(self._double, np.asarray(x[rows], np.float64)) for rows in chunks]
+        likely = np.concatenate([each.log_prob(y[rows]) for each, rows in zip(predicted, chunks, strict=True)])
+        whole = tree_map(lambda *parts: np.concatenate(parts), *predicted)
+        scores = whole.scores(y) if hasattr(whole, "scores") else {}  # others know log probabilities only
+        return self.schema.target.decode_scores({"log_likelihood": float(np.mean(likely)), **scores})
 
     def coefficients(self, level: float = 0.9) -> list[Coefficient]:
         """Return all weights by the name of their feature."""
         in_range("level", level, 0.001, 0.999)
-        mean, std = (np.asarray(part, np.float64) for part in (self.posterior.mean, self.posterior.std))
+        mean, std = (np.asarray(part, np.float64) for part in (self._double.mean, self._double.std))
         reach = reach_of(level) * std
-        kept = np.asarray(product_of(self.factors).evidence_kept(), np.float64)
-        columns = zip(self.schema.features, mean, std, mean - reach, mean + reach, kept, strict=True)
+        kept = product_of(self.factors).evidence_kept() if self.answered is None else self.answered.evidence_kept
+        columns = zip(self.schema.features, mean, std, mean - reach, mean + reach, np.asarray(kept), strict=True)
         return [Coefficient(feature, *map(float, numbers)) for feature, *numbers in columns]
+
+    @property
+    def converged(self) -> bool | None:
+        """Whether the fit has arrived where it should be; None if the file does not say."""
+        return None if self.answered is None else self.answered.converged
+
+    @property
+    def convergence(self) -> str:
+        """Whether the fit has arrived, in plain words and with the number."""
+        return "Not known whether it has arrived." if self.answered is None else self.answered.convergence
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before intervals are believed; empty if there is nothing."""
+        return [] if self.answered is None else self.answered.warnings
+
+    def verify(self) -> None:
+        """Read the answers once more, and raise `InputError` if the posterior is not what they say."""
+        own = self.answered
+        if own is None:
+            same, numbers = posterior_of(self.prior, self.factors), []
+        else:
+            found = own.again(self.prior, self.factors)
+            same = found.posterior
+            numbers = [(found.arrived, own.arrived), (found.noise_variance, own.noise_variance)]
+        one, other = (tree_map(lambda leaf: np.asarray(leaf, np.float64), each) for each in (same, self.posterior))
+        moved, stretched = np.max(np.abs(one.mean - other.mean) / other.std), np.max(np.abs(one.std / other.std - 1))
+        close = all(np.isclose(*pair, rtol=CLOSE, atol=CLOSE) for pair in numbers)
+        if not (close and moved < CLOSE and stretched < CLOSE):
+            raise InputError(
+                "Expected the posterior that its answers give in the posterior file, got another: means differ by up "
+                f"to {moved:.2g} standard deviations."
+            )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the posterior file, atomically."""
-        from safetensors.numpy import save as to_bytes
-
+        own = self.answered
+        parts: dict[str, Any] = {"prior": self.prior, "posterior": self.posterior, "factors": self.factors}
         header = {
-            "format": FORMAT,
+            "format": PRODUCTS[-1] if own is None else FORMAT,
             "model": plain(self.model),
-            "families": {name: kind_of(type(getattr(self, name))) for name in PARTS},
+            "families": {name: kind_of(type(parts[name])) for name in parts if own is None or name != "factors"},
             "schema": self.schema.to_toml(),
             "schema_hash": self.schema.digest,
             "features": self.schema.features,
@@ -178,12 +205,10 @@ class Fitted:
             "settings": self.settings,
             "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
         }
-        arrays = {
-            f"{name}.{field.name}": np.ascontiguousarray(getattr(getattr(self, name), field.name))
-            for name in PARTS
-            for field in dataclasses.fields(getattr(self, name))
-        }
-        write(path, to_bytes(arrays, {KEY: json.dumps(header)}))
+        if own is not None:
+            header["answered"] = own.header
+            parts |= {"questions": own.questions, "evidence_kept": own.evidence_kept}
+        write_posterior(path, header, parts)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], kinds: Collection[str] = ()) -> Fitted:
@@ -194,21 +219,27 @@ class Fitted:
         """
         if kinds:
             search(Path())
-        header, arrays = _read(Path(path))
+        header, arrays = read_posterior(Path(path))
         try:
-            if header["format"] not in READABLE:
-                raise InputError(f"format {header['format']!r}, and this fedvi reads formats {READABLE}")
+            if header["format"] not in (*PRODUCTS, FORMAT):
+                raise InputError(f"format {header['format']!r}, and this fedvi reads formats 1 to {FORMAT}")
             schema = Schema.from_toml(header["schema"], "the schema in it", kinds)
             if schema.digest != header["schema_hash"]:
                 raise InputError("its schema does not have the hash that it says")
+            answered = Answered.of_file(header["answered"], arrays, kinds) if header["format"] == FORMAT else None
+            families = {
+                name: find(kind, "family", f"families.{name}", kinds) for name, kind in header["families"].items()
+            }
+            families |= {} if answered is None else {"factors": Messages}
             fitted = cls(
                 schema=schema,
                 model=build(header["model"], "model", allow=kinds),
-                **{name: _part(name, header["families"][name], arrays, kinds) for name in PARTS},
+                **{name: part_of(name, families[name], arrays) for name in ("prior", "posterior", "factors")},
                 sites=tuple(SiteRecord(**{**site, "events": tuple(site["events"])}) for site in header["sites"]),
                 statement=str(header["privacy"]),
                 simulated=bool(header.get("simulated", "seed" in header["settings"])),
                 settings={key: value for key, value in header["settings"].items() if key != "seed"},
+                answered=answered,
             )
             _check(fitted)
         except (KeyError, TypeError, ValueError, AttributeError) as error:  # InputError is a ValueError
@@ -229,8 +260,8 @@ class Fitted:
                 import arviz
         except ImportError:
             raise InputError("ArviZ is not installed. Install it with: pip install 'fedvi[arviz]'") from None
-        weights = self.posterior.sample(jax.random.key(seed), (chains, draws))
-        found = {"weight": np.asarray(weights, np.float64)}
+        normals = np.random.default_rng(seed).standard_normal((chains, draws, self.schema.dim))
+        found = {"weight": np.asarray(self._double.coordinates().transform(normals))}
         names: dict[str, Any] = {"coords": {"feature": list(self.schema.features)}, "dims": {"weight": ["feature"]}}
         attrs = {"made_by": "fedvi", "schema": self.schema.digest, "independent_draws": "yes"}
         if arviz.__version__.startswith("0."):
@@ -250,46 +281,21 @@ def posterior_of(prior: GaussianFamily, factors: Factor) -> GaussianFamily:
     return product_of(factors).posterior(prior)
 
 
-def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the header of a posterior file."""
-    return _read(Path(path))[0]
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        if path.stat().st_size > LARGEST:
-            raise InputError(f"Expected a fedvi posterior of at most {LARGEST} bytes, got {path.stat().st_size}.")
-        with safe_open(path, framework="numpy") as file:
-            header = json.loads((file.metadata() or {})[KEY])
-            return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
-    except FileNotFoundError:
-        raise InputError(f"Expected a posterior file at '{path}', got none. Make one with fedvi fit.") from None
-    except OSError as error:
-        raise InputError(f"Cannot read '{path}': {error.strerror or error}.") from None
-    except (SafetensorError, KeyError, json.JSONDecodeError, UnicodeDecodeError):
-        raise InputError(f"'{path}' is not a fedvi posterior, or it is damaged.") from None
-
-
-def _part(name: str, kind: str, arrays: dict[str, np.ndarray], kinds: Allow) -> Any:
-    family = find(kind, "family", f"families.{name}", kinds)
-    return family(*(np.asarray(arrays[f"{name}.{field.name}"]) for field in dataclasses.fields(family)))
-
-
 def _check(fitted: Fitted) -> None:
-    dim, sites = len(fitted.schema.features), len(fitted.sites)
-    for name, lead in (("prior", ()), ("posterior", ()), ("factors", (sites,))):
-        part = getattr(fitted, name)
-        if part.natural_mean.shape != (*lead, dim):
-            raise InputError(f"its {name} has shape {part.natural_mean.shape}, the schema asks for {(*lead, dim)}")
+    dim, sites, own = len(fitted.schema.features), len(fitted.sites), fitted.answered
+    shapes: dict[str, tuple[int, ...]] = {"prior.natural_mean": (dim,), "posterior.natural_mean": (dim,)}
+    shapes |= {"factors.natural_mean": (sites, dim)} if own is None else own.shapes(dim, sites)
+    for name, wanted in shapes.items():
+        found = operator.attrgetter(name)(fitted).shape
+        if found != wanted:
+            raise InputError(f"its {name} has shape {found}, the schema and the plan ask for {wanted}")
+    parts = {name: getattr(fitted, name) for name in ("prior", "posterior", "factors")}
+    if own is not None:
+        parts |= {"questions": own.questions, "reading": (own.limit, own.noise_variance, own.evidence_kept)}
+    for name, part in parts.items():
         if not all(np.isfinite(leaf).all() for leaf in leaves(part)):
             raise InputError(f"its {name} holds NaN or infinity")
     if not (bool(fitted.prior.is_proper()) and bool(fitted.posterior.is_proper())):
         raise InputError("its prior or posterior is improper")
-    product = posterior_of(fitted.prior, fitted.factors)
-    pairs = zip(leaves(product), leaves(fitted.posterior), strict=True)
-    if not all(
-        np.allclose(one, other, rtol=1e-4, atol=1e-4 * (1 + float(np.max(np.abs(other))))) for one, other in pairs
-    ):
-        raise InputError("its posterior is not the product of its prior and factors")
+    if own is None:
+        fitted.verify()

@@ -13,6 +13,7 @@ Needs scikit-learn: `pip install 'fedvi[sklearn]'`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Self
 
@@ -22,13 +23,13 @@ from numpy.typing import ArrayLike
 from fedvi.errors import InputError
 from fedvi.fitting.fit import fit
 from fedvi.fitting.fitted import Fitted
-from fedvi.inference.spec import UPDATES
 from fedvi.tables.columns import Number
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget, Predictions, Target
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils import Tags, check_random_state
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -47,19 +48,22 @@ class _Federated(BaseEstimator):
     """What both estimators have in common: sites, bounds, and the fit."""
 
     fitted_: Fitted
+    converged_: bool
 
     def __init__(
         self,
         epsilon: float | Mapping[str, float] | None = 1.0,
         delta: float | str = "auto",
         bounds: tuple[ArrayLike, ArrayLike] = (-3.0, 3.0),
-        updates: int = UPDATES,
+        questions: int | None = None,
+        covariance: str = "auto",
         random_state: int | np.random.RandomState | None = None,
     ):
         self.epsilon = epsilon
         self.delta = delta
         self.bounds = bounds
-        self.updates = updates
+        self.questions = questions
+        self.covariance = covariance
         self.random_state = random_state
 
     def _fit(self, x: np.ndarray, y: np.ndarray, target: Target, sites: ArrayLike | None) -> Self:
@@ -80,9 +84,13 @@ class _Federated(BaseEstimator):
             epsilon=self.epsilon,
             delta=self.delta,
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
-            updates=self.updates,
+            questions=self.questions,
+            covariance=self.covariance,
             progress=False,
         )
+        self.converged_ = bool(self.fitted_.converged)
+        if not self.converged_:
+            warnings.warn(self.fitted_.warnings[0], ConvergenceWarning, stacklevel=3)
         self.coef_, self.intercept_ = schema.in_units(np.asarray(self.fitted_.posterior.mean, np.float64))
         return self
 
@@ -104,7 +112,11 @@ class FederatedLogisticRegression(ClassifierMixin, _Federated):
     epsilon: every site's budget, or a dictionary of one per site; None for no privacy. delta: a number, `auto`
         for min(1e-5, 1 / (10 N)) of every site's N rows, or `paper` for 10^floor(log10(1/N)).
     bounds: public (low, high) of the columns, each a number or one per column; values beyond are clipped.
-    updates: of every site. random_state: seeds the simulation, its noise too.
+    questions: that every site answers; None for the plan's own number. covariance: `full` for true intervals,
+        `diagonal` for predictions with many columns and little privacy, or `auto`.
+    random_state: seeds the simulation, its noise too.
+
+    A fitted estimator has `converged_`; if it is false, `fit` has warned too.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike, sites: ArrayLike | None = None) -> Self:
@@ -153,10 +165,11 @@ class FederatedLinearRegression(RegressorMixin, _Federated):
         delta: float | str = "auto",
         bounds: tuple[ArrayLike, ArrayLike] = (-3.0, 3.0),
         target_bounds: tuple[float, float] = (-3.0, 3.0),
-        updates: int = UPDATES,
+        questions: int | None = None,
+        covariance: str = "auto",
         random_state: int | np.random.RandomState | None = None,
     ):
-        super().__init__(epsilon, delta, bounds, updates, random_state)
+        super().__init__(epsilon, delta, bounds, questions, covariance, random_state)
         self.target_bounds = target_bounds
 
     def fit(self, X: ArrayLike, y: ArrayLike, sites: ArrayLike | None = None) -> Self:

@@ -114,6 +114,10 @@ class LinearRegression(LinearPredictorModel):
         """The model's own."""
         return float(self.noise_variance)
 
+    def learned(self, noise_variance: float) -> LinearRegression:
+        """Return the model with this noise."""
+        return LinearRegression(noise_variance)
+
     def sufficient_statistics(
         self, x: Float[Array, "n d"], y: PerRow, weights: PerRow
     ) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:

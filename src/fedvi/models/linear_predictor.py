@@ -176,6 +176,10 @@ class LinearPredictorModel(Model):
         """Variance of normal noise in y as it is assumed, which is then learned; None for models without such noise."""
         return None
 
+    def learned(self, noise_variance: float) -> LinearPredictorModel:
+        """Return the model with what was learned beside the weights."""
+        return self
+
     @property
     def curved(self) -> bool:
         """Whether expected slopes bend, so that a reading has to average them over the posterior."""

@@ -50,7 +50,7 @@ def read_exact(
     last = seen[-1]
     noise = last.number("noise_variance")
     slope = last.back.T @ last.slope / math.sqrt(noise)
-    curvature = symmetric(last.back.T @ last.curvature @ last.back) / noise
+    curvature = upright(symmetric(last.back.T @ last.curvature @ last.back) / noise, first.precision)
     centre = last.centre.mean
     pull = first.natural_mean - first.precision @ centre
     step = np.linalg.solve(first.precision + curvature, slope + pull)
@@ -70,9 +70,21 @@ def read_exact(
     following = None
     if len(questions) < plan.questions:
         scaled = curvature * believed_noise / last.rows
-        values, vectors = np.linalg.eigh(scaled + RIDGE * np.trace(scaled) / columns * np.eye(columns))
+        values, vectors = np.linalg.eigh(scaled)
+        values = np.abs(values) + RIDGE * np.mean(np.abs(values))
         following = question_at(q, (vectors / np.sqrt(values)) @ vectors.T, noise_variance=believed_noise)
     return Reading(q.family(), following, decrement, LIMIT, np.ones(columns), believed_noise)
+
+
+def upright(curvature: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """Return the curvature, or its absolute value if a step by it would go the wrong way.
+
+    Far from its maximum, a likelihood that is not concave bends upwards.
+    """
+    if np.linalg.eigvalsh(precision + curvature)[0] > 0 and np.trace(curvature) > 0:
+        return curvature
+    values, vectors = np.linalg.eigh(curvature)
+    return (vectors * np.abs(values)) @ vectors.T
 
 
 def learned_noise(assumed: float, squares: float, count: float) -> float:

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from fedvi.errors import InputError
 from fedvi.files import replacing
-from fedvi.fitting.fitted import Coefficient, Fitted
+from fedvi.fitting.fitted import Fitted
+from fedvi.fitting.records import Coefficient
 from fedvi.web.pages import RC
 
 SURE, UNSURE = "#0072B2", "#9A9A9A"

@@ -46,7 +46,7 @@ def test_readme_leads_from_a_csv_to_predictions_with_intervals(tmp_path: Path) -
         done = subprocess.run([*FEDVI, *command[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         ran[command[1]] = done.stdout
-    assert re.search(r"east +│ +600 │ +600 │ 0\.99\d\d of 1 │ +1e-05", ran["fit"])
+    assert re.search(r"east +│ +600 │ +14 │ 0\.99\d\d of 1 │ +1e-05", ran["fit"])
     assert "not private" in ran["fit"]
     predictions = list(csv.DictReader(io.StringIO(ran["predict"])))
     assert [row["id"] for row in predictions] == [f"P{number:02}" for number in range(1, 13)]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedvi.errors import InputError
 from fedvi.families import Gaussian
 from fedvi.inference.spec import Prior, default_spec
+from fedvi.privacy import Budget
 from fedvi.tables import BinaryTarget, Category, Column, Interaction, Number, NumberTarget, Schema, infer_schema
 from fedvi.tables.encode import encode
 from fedvi.tables.hats import hats, octaves
@@ -186,13 +187,13 @@ def test_at_a_site_no_row_is_refused_and_each_depends_on_itself_alone(rows: list
 
 def test_the_intercept_has_a_wide_prior_of_its_own() -> None:
     schema = Schema(COLUMNS, Y)
-    prior = default_spec(schema, 1000, 1.0).prior
+    prior = default_spec(schema, [1000], [Budget(1.0, 1e-5)]).prior
     np.testing.assert_allclose(prior.std, [10.0, *[1.0] * (schema.dim - 1)])
-    bare = default_spec(Schema(COLUMNS, Y, intercept=False), 1000, 1.0).prior
+    bare = default_spec(Schema(COLUMNS, Y, intercept=False), [1000], [Budget(1.0, 1e-5)]).prior
     np.testing.assert_allclose(bare.std, 1.0)
-    wide = default_spec(schema, 1000, 1.0, prior_variance=400.0).prior
+    wide = default_spec(schema, [1000], [Budget(1.0, 1e-5)], prior_variance=400.0).prior
     np.testing.assert_allclose(wide.std, 20.0)
-    line = default_spec(Schema(COLUMNS, NumberTarget("y", 0, 1, 0.5, 1)), 1000, None).prior
+    line = default_spec(Schema(COLUMNS, NumberTarget("y", 0, 1, 0.5, 1)), [1000], None).prior
     np.testing.assert_allclose(line.std, [10.0, *[math.sqrt(10)] * (schema.dim - 1)], rtol=1e-6)
 
 

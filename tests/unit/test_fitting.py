@@ -18,8 +18,8 @@ from fedvi.families import Gaussian, NoisyGaussian
 from fedvi.families.messages import Messages
 from fedvi.fitting import Fitted
 from fedvi.fitting import fit as fitting
+from fedvi.fitting.answered import posterior_of
 from fedvi.fitting.fit import fit, read_sites
-from fedvi.fitting.fitted import posterior_of
 from fedvi.fitting.posterior_file import read_header
 from fedvi.inference.questions import numbers_of
 from fedvi.models import LinearRegression
@@ -415,15 +415,14 @@ def test_draws_for_arviz_are_named_by_feature(fitted: Fitted) -> None:
     np.testing.assert_allclose(weight.mean(("chain", "draw")), fitted.posterior.mean, atol=0.02)
 
 
-def test_what_is_not_heard_is_left_to_the_prior() -> None:
-    table, _ = simulated(2, 300, binary=True)
-    table["rare"] = np.where(np.arange(300) < 2, "seen", "common")
-    schema = dataclasses.replace(OUTCOME, columns=(*NUMBERS, Category("rare", ("seen", "common", "never"))))
-    found = {
-        each.feature: each for each in fit(schema, table, site_column="site", seed=0, delta="paper").coefficients()
-    }
-    assert found["rare=never"].evidence_kept < 0.2 < found["rare=common"].evidence_kept
-    assert found["rare=never"].std > 0.9
+def test_what_nobody_says_is_left_to_the_prior() -> None:
+    table, _ = simulated(2, 3000, binary=True)
+    table["level"] = np.where(np.arange(3000) % 2 == 0, "often", "usual")
+    schema = dataclasses.replace(OUTCOME, columns=(*NUMBERS, Category("level", ("usual", "often", "never"))))
+    found = {each.feature: each for each in fit(schema, table, site_column="site", seed=0).coefficients()}
+    assert found["level=never"].std > 0.8
+    assert found["level=often"].std < 0.4
+    assert 0.1 < found["level=often"].evidence_kept < 1
 
 
 def raises(message: str, **changes: Any) -> None:

@@ -137,7 +137,7 @@ def test_an_own_column_and_target_from_a_schema_file_to_predictions(tmp_path: Pa
     columns = (Steps("age", 40, 60, 50, 20),)
     Schema(columns, Log("days", 1e-3, 1e3, 1, 1)).save(tmp_path / "schema.toml")
     paths = [str(tmp_path / name) for name in ("schema.toml", "rows.csv", "m.fedvi", "new.csv")]
-    fitting = ["fit", *paths[:2], "--site-column", "site", "--not-private", "--updates", "60", "--out", paths[2]]
+    fitting = ["fit", *paths[:2], "--site-column", "site", "--not-private", "--out", paths[2]]
     kinds = ["--kind", "own_columns:Steps", "--kind", "own_columns:Log"]
     assert CliRunner().invoke(app, fitting, catch_exceptions=False).exit_code == 0
     shown = CliRunner().invoke(app, ["predict", *paths[2:], *kinds], catch_exceptions=False)

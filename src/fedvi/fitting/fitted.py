@@ -33,14 +33,13 @@ from fedvi.config import build, find, kind_of, plain, search
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.families.messages import Messages
-from fedvi.fitting.answered import Answered
+from fedvi.fitting.answered import Answered, posterior_of, product_of
 from fedvi.fitting.posterior_file import part_of, read_posterior, write_posterior
 from fedvi.fitting.records import Coefficient, SiteRecord
 from fedvi.inference.questions import Question
 from fedvi.inference.reading import Plan
 from fedvi.models.base import Model
 from fedvi.models.predictive import reach_of
-from fedvi.numerics import namespace
 from fedvi.pytree import leaves, tree_map
 from fedvi.tables.encode import encode, encode_chunks
 from fedvi.tables.read import Source
@@ -140,7 +139,8 @@ class Fitted:
         """Return the scores of predictions for a table with known targets; those of numbers in their own units."""
         x, y = encode(self.schema, table, encoding=encoding).rows
         chunks = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(x), ROWS_AT_ONCE)]
-        predicted = [self.model.predictive(self._double, np.asarray(x[rows], np.float64)) for rows in chunks]
+        model: Any = self.model
+        predicted = [model.predictive(self._double, np.asarray(x[rows], np.float64)) for rows in chunks]
         likely = np.concatenate([each.log_prob(y[rows]) for each, rows in zip(predicted, chunks, strict=True)])
         whole = tree_map(lambda *parts: np.concatenate(parts), *predicted)
         scores = whole.scores(y) if hasattr(whole, "scores") else {}  # others know log probabilities only
@@ -261,24 +261,13 @@ class Fitted:
         except ImportError:
             raise InputError("ArviZ is not installed. Install it with: pip install 'fedvi[arviz]'") from None
         normals = np.random.default_rng(seed).standard_normal((chains, draws, self.schema.dim))
-        found = {"weight": np.asarray(self._double.coordinates().transform(normals))}
+        coordinates: Any = self._double.coordinates()
+        found = {"weight": np.asarray(coordinates.transform(normals))}
         names: dict[str, Any] = {"coords": {"feature": list(self.schema.features)}, "dims": {"weight": ["feature"]}}
         attrs = {"made_by": "fedvi", "schema": self.schema.digest, "independent_draws": "yes"}
         if arviz.__version__.startswith("0."):
             return arviz.from_dict(posterior=found, attrs=attrs, **names)
         return arviz.from_dict({"posterior": found}, attrs={"posterior": attrs}, **names)
-
-
-def product_of(factors: Factor) -> Factor:
-    """Return the product of stacked factors, summed in double precision."""
-    return tree_map(
-        lambda leaf: namespace(leaf).asarray(np.sum(np.asarray(leaf, np.float64), axis=0), dtype=leaf.dtype), factors
-    )
-
-
-def posterior_of(prior: GaussianFamily, factors: Factor) -> GaussianFamily:
-    """Return `prior * t_1 * ... * t_M` for stacked factors."""
-    return product_of(factors).posterior(prior)
 
 
 def _check(fitted: Fitted) -> None:

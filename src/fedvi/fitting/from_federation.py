@@ -11,7 +11,8 @@ from fedvi.errors import InputError
 from fedvi.federation import coordinator_file as records
 from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.widths import Said, combined
-from fedvi.fitting.fitted import Fitted, posterior_of
+from fedvi.fitting.answered import posterior_of
+from fedvi.fitting.fitted import Fitted
 from fedvi.fitting.records import SiteRecord
 from fedvi.models.base import Model
 from fedvi.privacy.ledger.statement import rounded_up

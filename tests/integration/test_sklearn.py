@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,6 +67,23 @@ def test_intervals_of_the_regression_cover_held_out_truths() -> None:
     np.testing.assert_allclose(mean, model.intercept_ + np.clip(x_new, *BOUNDS) @ model.coef_, rtol=1e-4)
 
 
+def test_curves_and_products_of_columns_are_learnt() -> None:
+    """The truth has a peak and a product; without them a fit says nothing, with them it is the truth."""
+    rng = np.random.default_rng(7)
+    x = rng.uniform(-3, 3, (3000, 2))
+    y = 3 * np.abs(x[:, 0]).clip(0, 2) + x[:, 0] * x[:, 1] + 0.3 * rng.normal(size=3000)
+    settings: Any = {"epsilon": None, "target_bounds": (-20.0, 20.0), "random_state": 0}
+    straight = FederatedLinearRegression(**settings).fit(x, y)
+    bent = FederatedLinearRegression(**settings, splines=[0], interactions=[("x0", 1)]).fit(x, y)
+    assert straight.features_ == ("x0", "x1")
+    assert bent.features_ == ("x0", "x0~[-1]", "x0~[0]", "x0~[1]", "x1", "x0:x1")
+    assert straight.score(x, y) < 0.05
+    assert bent.score(x, y) > 0.98
+    assert dict(zip(bent.features_, bent.coef_, strict=True)) == pytest.approx(
+        {"x0": 0, "x0~[-1]": -3, "x0~[0]": -6, "x0~[1]": -3, "x1": 0, "x0:x1": 1}, abs=0.1
+    )
+
+
 def test_estimators_work_in_pipelines_and_cross_validation() -> None:
     x, eta, _ = rows(6, 600)
     y = (eta > 0).astype(int)
@@ -83,6 +101,10 @@ def test_wrong_arguments_are_named() -> None:
         FederatedLogisticRegression(bounds=(1.0, 1.0)).fit(x, y)
     with pytest.raises(InputError, match="bounds"):
         FederatedLogisticRegression(bounds=3.0).fit(x, y)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="Expected a column by its name or number, one of x0, x1; got 2"):
+        FederatedLogisticRegression(splines=[2]).fit(x, y)
+    with pytest.raises(InputError, match="one of x0, x1; got 'x7'"):
+        FederatedLogisticRegression(interactions=[("x0", "x7")]).fit(x, y)
     with pytest.raises(InputError, match="Only binary"):
         FederatedLogisticRegression().fit(x, np.arange(40) % 3)
     with pytest.raises(InputError, match="target_bounds"):

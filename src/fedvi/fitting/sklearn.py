@@ -14,7 +14,7 @@ Needs scikit-learn: `pip install 'fedvi[sklearn]'`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -24,6 +24,8 @@ from fedvi.errors import InputError
 from fedvi.fitting.fit import fit
 from fedvi.fitting.fitted import Fitted
 from fedvi.tables.columns import Number
+from fedvi.tables.infer import with_splines
+from fedvi.tables.interactions import Interaction
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget, Predictions, Target
 
@@ -58,6 +60,8 @@ class _Federated(BaseEstimator):
         questions: int | None = None,
         covariance: str = "auto",
         random_state: int | np.random.RandomState | None = None,
+        splines: Sequence[str | int] = (),
+        interactions: Sequence[tuple[str | int, str | int]] = (),
     ):
         self.epsilon = epsilon
         self.delta = delta
@@ -65,6 +69,8 @@ class _Federated(BaseEstimator):
         self.questions = questions
         self.covariance = covariance
         self.random_state = random_state
+        self.splines = splines
+        self.interactions = interactions
 
     def _fit(self, x: np.ndarray, y: np.ndarray, target: Target, sites: ArrayLike | None) -> Self:
         low, high = _bounds("bounds", self.bounds, x.shape[1])
@@ -72,8 +78,12 @@ class _Federated(BaseEstimator):
         names = [f"x{index}" for index in range(x.shape[1])] if names is None else list(map(str, names))
         if target.name in names:
             raise InputError(f"Expected no column named {target.name!r}, which is the target's name. Rename it.")
-        columns = zip(names, map(float, low), map(float, high), strict=True)
-        schema = Schema(tuple(Number(name, a, b, (a + b) / 2, (b - a) / 6) for name, a, b in columns), target)
+        ends = zip(names, map(float, low), map(float, high), strict=True)
+        numbers = [Number(name, a, b, (a + b) / 2, (b - a) / 6) for name, a, b in ends]
+        curved = [_named(column, names) for column in self.splines]
+        columns = tuple(with_splines(number) if number.name in curved else number for number in numbers)
+        pairs = (Interaction((_named(one, names), _named(other, names))) for one, other in self.interactions)
+        schema = Schema(columns, target, interactions=tuple(pairs))
         tables = {
             site: {target.name: y[rows], **dict(zip(names, x[rows].T, strict=True))}
             for site, rows in _rows_of(sites, len(x)).items()
@@ -91,6 +101,7 @@ class _Federated(BaseEstimator):
         self.converged_ = bool(self.fitted_.converged)
         if not self.converged_:
             warnings.warn(self.fitted_.warnings[0], ConvergenceWarning, stacklevel=3)
+        self.features_ = schema.features[1:]
         self.coef_, self.intercept_ = schema.in_units(np.asarray(self.fitted_.posterior.mean, np.float64))
         return self
 
@@ -115,6 +126,8 @@ class FederatedLogisticRegression(ClassifierMixin, _Federated):
     questions: that every site answers; None for the plan's own number. covariance: `full` for true intervals,
         `diagonal` for predictions with many columns and little privacy, or `auto`.
     random_state: seeds the simulation, its noise too.
+    splines: names or numbers of columns that may have a curve, with knots every sixth of their bounds.
+    interactions: pairs of columns whose product is a feature. `features_` names all features of `coef_`.
 
     A fitted estimator has `converged_`; if it is false, `fit` has warned too.
     """
@@ -168,8 +181,10 @@ class FederatedLinearRegression(RegressorMixin, _Federated):
         questions: int | None = None,
         covariance: str = "auto",
         random_state: int | np.random.RandomState | None = None,
+        splines: Sequence[str | int] = (),
+        interactions: Sequence[tuple[str | int, str | int]] = (),
     ):
-        super().__init__(epsilon, delta, bounds, questions, covariance, random_state)
+        super().__init__(epsilon, delta, bounds, questions, covariance, random_state, splines, interactions)
         self.target_bounds = target_bounds
 
     def fit(self, X: ArrayLike, y: ArrayLike, sites: ArrayLike | None = None) -> Self:
@@ -191,6 +206,15 @@ class FederatedLinearRegression(RegressorMixin, _Federated):
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = self.epsilon is not None
         return tags
+
+
+def _named(column: str | int, names: list[str]) -> str:
+    """Return the name of a column that is given by its name, or by its number from 0."""
+    found = names[column] if isinstance(column, int | np.integer) and 0 <= column < len(names) else column
+    if found not in names:
+        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        raise InputError(f"Expected a column by its name or number, one of {shown}; got {column!r}.")
+    return str(found)
 
 
 def _bounds(name: str, bounds: tuple[ArrayLike, ArrayLike], columns: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,13 +13,13 @@ a linear function of the answers. The weights omega are public: each answer's sl
 counts later answers more (MEMORY), and what is read follows that average with damping: columns one by one overshoot
 where they are correlated. V is the exact variance of what is read.
 
-**Curvature.** h is the mean of s a over rows. A model whose curvature falls as weights grow gets HALF of what it has at
+**Curvature.** h is the mean of s a over rows. A curvature falls as weights grow: it is FALLEN of what it is at
 weights of 0. A released h was no better: where columns are correlated, q overshoots at first, the small curvature that
 is found there makes it overshoot further, and the release costs some of the slopes' privacy. A linear model's curvature
 does not depend on q, and how much rows count is needed to learn its noise: there h is released, as a sum over columns.
-HALF, MEMORY and DAMPING were chosen on held-out rows of Adult (with and without splines, eps .1 and .5) and on breast
-cancer, digits, diabetes, `fair` with levels, and simulated tables of 60 and 150 columns with correlations of .3 to .9
-(eps 1): one setting for all, which none of them would like much different.
+FALLEN, MEMORY, DAMPING and REACH were chosen on held-out rows of Adult (with and without splines, eps .1 and .5) and on
+breast cancer, digits, diabetes, `fair` with levels, and simulated tables of 60 and 150 columns with correlations of .3
+to .9 (eps 1): one setting for all, which none of them would like much different.
 
 **Late sites.** All is per row of those who have answered a question; n is the largest number of rows behind any.
 
@@ -45,8 +45,11 @@ from fedvi.inference.reading.evidence import LOG_SPREAD
 from fedvi.inference.reading.scales import Moments, Scales, diagonal_question, found_scales, question_about_columns
 from fedvi.models.linear_predictor import LinearPredictorModel
 
-MEMORY, DAMPING, HALF = 1.5, 0.5, 0.48
+MEMORY, DAMPING, FALLEN = 1.5, 0.5, 0.42
 """How much more later answers count; how fast what is read follows their average; curvature over that at weights 0."""
+
+REACH = 0.8
+"""Of a question, over the length of a typical row's slope at weights of 0."""
 
 CURVATURE_SHARE, EXTRA_SHARE = 0.02, 0.05
 """Of the squared length of a typical row's vector."""
@@ -93,7 +96,7 @@ def next_question(
     """Return the question about slopes at a diagonal Gaussian over the weights of z."""
     null = null_outlook(model, noise_variance)
     length = math.sqrt(float(scales.share.sum()))
-    reach = null.largest * length
+    reach = REACH * null.largest * length
     quartic = math.sqrt(3 * float((scales.share**2).sum()))
     weights = (1.0, 0.0, 0.0)
     if model.assumed_noise_variance is not None:
@@ -182,10 +185,10 @@ class Found:
         """Return what all answers about slopes say."""
         omega, rows = weights_of(len(slopes)), max(each.rows for each in slopes)
         null = null_outlook(model, slopes[-1].noise_variance)
-        counted, noise_variance = HALF, 1.0
+        counted, noise_variance = FALLEN, 1.0
         if model.assumed_noise_variance is not None:
             released = omega @ [each.curvature for each in slopes] / (omega.sum() * scales.share.sum())
-            counted = float(np.clip(released / null.curvature, HALF, 1))
+            counted = float(np.clip(released / null.curvature, FALLEN, 1))
             noise_variance = learned_noise(model, model.assumed_noise_variance, scales, slopes, omega, counted)
         curvature = counted * null.curvature * rows * scales.share / noise_variance
         slope = rows * np.sum([weight * each.slope for weight, each in zip(omega, slopes, strict=True)], axis=0)

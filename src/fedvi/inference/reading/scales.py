@@ -4,7 +4,7 @@ A question about moments asks for `sum s x` and `KAPPA sum s x^2`, s = min(1, re
 the constant column, which is `sum s`, they are means m and mean squares of the columns. For levels of a category both
 are the same number, seen twice. A variance v that is smaller than the standard deviation of its noise counts as that.
 
-    z = (x - m) / sqrt(v + RIDGE)        the constant is CONSTANT instead of 1
+    z = (x - m) / sqrt(v + RIDGE)        the constant stays 1
 
 so that columns of all sizes get about the same share of a row's length, and noise in slopes about the same size beside
 them. Rare levels keep less: a column with v far below RIDGE could not be seen through the noise anyway. Without a
@@ -30,7 +30,7 @@ KAPPA = 0.7
 REACH = 0.8
 """Of a question about moments, over the length of a typical row's vector."""
 
-RIDGE, CONSTANT = 0.1, 0.5
+RIDGE = 0.1
 LEAST_COUNTED = 0.2
 """Rows count at least this much on average, whatever noise says."""
 
@@ -147,5 +147,5 @@ def found_scales(plan: Plan, seen: Sequence[Moments]) -> Scales:
     spread = np.maximum(square - mean**2, np.maximum(np.sqrt(noise), 1e-6))
     scale = 1 / np.sqrt(spread + RIDGE)
     if plan.intercept:
-        mean[0], scale[0] = 0, CONSTANT
+        mean[0], scale[0] = 0, 1
     return Scales.of(mean, scale, plan.intercept)

@@ -66,9 +66,11 @@ FIRST = 100_000
 QUICK = (
     "logistic n=300 d=3 corr=0 eps=1",
     "logistic n=300 d=3 corr=0 eps=none",
+    "logistic n=3000 d=10 corr=0.9 eps=1",
     "linear n=300 d=3 corr=0 eps=1",
 )
-"""What is measured quickly."""
+QUICK_TABLES = 20
+"""What is measured quickly: cells, and tables of each."""
 
 
 def load_cells(path: Path = FILE) -> dict[str, Cell]:

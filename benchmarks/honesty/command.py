@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.honesty import before as old
 from benchmarks.honesty import report
-from benchmarks.honesty.cells import QUICK, Cell, load_cells
+from benchmarks.honesty.cells import QUICK, QUICK_TABLES, Cell, load_cells
 from benchmarks.honesty.methods import Method
 from benchmarks.honesty.run import Results, measure, read_results, save
 from benchmarks.honesty.scores import Columns, tables_in
@@ -21,7 +21,8 @@ METHODS = {
     "dp-sgd": "baselines:dp_sgd",
     "nuts": "baselines:nuts",
 }
-LABELS = {"ours": "fedvi", "before": "before", "dp-pvi": "DP-PVI", "dp-sgd": "DP-SGD, bootstrap"}
+"""Where each method is."""
+
 BASELINES = ("dp-pvi", "dp-sgd")
 NUTS_ROWS = 6000
 """Tables with more rows are not given to NUTS, which gets one table of every shape."""
@@ -36,7 +37,7 @@ def chosen(method: str, pattern: str, tables: int | None, *, quick: bool) -> tup
         cells = _one_of_each_shape(cells)
     if not cells:
         raise ValueError(f"Expected a part of a cell's name, got {pattern!r}, which fits none of {method!r}.")
-    most = 1 if method == "nuts" else tables
+    most = 1 if method == "nuts" else tables or (QUICK_TABLES if quick else None)
     return cells, {name: min(cell.tables, most or cell.tables) for name, cell in cells.items()}
 
 
@@ -77,7 +78,7 @@ def judged(results: Results, method: str, names: list[str]) -> tuple[dict[str, A
     """Return the verdict on these cells, tables of them, and whether one is out of its limits."""
     cells = _full(results, method, names)
     before: dict[str, Columns] = old.read_before()
-    nuts = _by_shape(results["methods"].get("nuts", {}).get("cells", {}))
+    nuts = by_shape(results["methods"].get("nuts", {}).get("cells", {}))
     found = report.verdict(cells, before, nuts)
     rows = report.short_rows(cells, before)
     said = {**found, "method": method, "lines": report.lines(found)}
@@ -89,7 +90,7 @@ def _full(results: Results, method: str, names: list[str]) -> dict[str, Columns]
     return {name: kept[name] for name in names if tables_in(kept.get(name, {}))}
 
 
-def _by_shape(nuts: Mapping[str, Columns]) -> dict[str, Columns]:
+def by_shape(nuts: Mapping[str, Columns]) -> dict[str, Columns]:
     """Return what NUTS found for every cell that has the same tables."""
     cells = load_cells()
     found = {cells[name].shape: columns for name, columns in nuts.items() if name in cells}

@@ -7,23 +7,29 @@ import numpy as np
 from benchmarks.honesty.cells import Cell
 from benchmarks.honesty.methods import Estimate, by_fit, covariance_of, prior_variances, sites_of
 from benchmarks.honesty.tables import Drawn
-from fedvi import Budget, Gaussian, LinearRegression, LogisticRegression, NoiseAwarePVI, simulate
+from fedvi import Budget, FullGaussian, LinearRegression, LogisticRegression, simulate
+from fedvi.inference.asking import NoiseAwarePVI
+from fedvi.inference.questions import Answers
+from fedvi.privacy import FullBatch
 
 
 def ours(cell: Cell, drawn: Drawn, seed: int) -> Estimate:
-    """Return what fedvi says, and whether it says that it has arrived."""
+    """Return what fedvi says, and whether it says that it has arrived and is to be trusted."""
     if not cell.drawn:
         return by_fit(cell, drawn, seed)
     variances = prior_variances(cell, drawn)
+    solver = Answers(FullBatch()) if cell.epsilon is None else Answers()
     result = simulate(
         sites_of(cell, drawn),
         LinearRegression() if cell.linear else LogisticRegression(),
         seed=seed,
-        prior=Gaussian.from_moments(np.zeros(len(variances)), variances),
-        algorithm=NoiseAwarePVI(),
-        max_updates=14,
+        prior=FullGaussian.from_moments(np.zeros(len(variances)), np.diag(variances)),
+        algorithm=NoiseAwarePVI(solver, intercept=True, bound=4.0),
         privacy=None if cell.epsilon is None else Budget(cell.epsilon),
         feature_bound=4.0,
         progress=False,
     )
-    return Estimate(np.asarray(result.posterior.mean, np.float64), covariance_of(result.posterior))
+    read = result.asked
+    arrived = bool(result.converged and read.trusted)
+    mean = np.asarray(result.posterior.mean, np.float64)
+    return Estimate(mean, covariance_of(result.posterior), arrived, float(read.arrived))

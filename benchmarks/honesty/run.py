@@ -59,10 +59,10 @@ def measure(
                 done += min(tables_in(columns), tables[cell_name])
                 for number in range(tables_in(columns), tables[cell_name]):
                     drawn = draw(cell, number)
-                    began = time.perf_counter()
+                    began = time.process_time()
                     estimate = method(cell, drawn, number)
                     add(columns, estimate, drawn)
-                    columns["seconds"] = round(columns.get("seconds", 0.0) + time.perf_counter() - began, 3)
+                    columns["seconds"] = round(columns.get("seconds", 0.0) + time.process_time() - began, 3)
                     done += 1
                     show(done, cell_name)
                     if time.monotonic() - written > SECONDS:

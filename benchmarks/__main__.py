@@ -87,11 +87,14 @@ def honesty(
     """Measure coverage and scores of intervals where the truth is known. Exit code 1: a cell is out of its limits."""
     from benchmarks.honesty.command import judged, run_before, run_method
 
-    if before is not None:
-        raise typer.Exit(run_before(before, cells, tables))
-    results, found = run_method(method, cells, tables, out, quick=quick, fresh=fresh, quiet=as_json)
-    said, shown, failed = judged(results, method, found)
-    _show(said if as_json else {}, shown, *said["lines"], f"Written: {out}", as_json=as_json)
+    try:
+        if before is not None:
+            raise typer.Exit(run_before(before, cells, tables))
+        results, names = run_method(method, cells, tables, out, quick=quick, fresh=fresh, quiet=as_json)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    found, shown, failed = judged(results, method, names)
+    _show(found, shown, *found["lines"], f"Written: {out}", as_json=as_json)
     raise typer.Exit(int(failed))
 
 

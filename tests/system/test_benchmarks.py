@@ -105,3 +105,24 @@ def test_tables_are_encoded_beside_pandas() -> None:
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     (found,) = json.loads(ran.stdout).values()
     assert {name: result["rows"] for name, result in found.items()} == {"pandas": 100_000, "fedvi": 100_000}
+
+
+def test_intervals_are_honest_within_the_errors_of_a_quick_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "honesty", "--quick", "--json", "--out", tmp_path / "honesty.json"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["cells"] == 4
+    assert found["outside"] == []
+    assert found["ratio"] < 1
+    kept = json.loads((tmp_path / "honesty.json").read_text())["methods"]["ours"]["cells"]
+    assert all(len(columns["weights covered"]) == 20 for columns in kept.values())
+
+
+def test_wrong_names_of_methods_and_cells_are_one_message() -> None:
+    for wrong in (["--method", "magic"], ["--cells", "no such cell"], ["--before", "nowhere"]):
+        command = [sys.executable, "-m", "benchmarks", "honesty", *wrong]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert ran.returncode == 2
+        assert "Expected" in ran.stderr
+        assert "Traceback" not in ran.stderr

@@ -13,7 +13,7 @@ from scipy.stats import chi2, norm
 from benchmarks.honesty import report, scores
 from benchmarks.honesty.baselines import dp_sgd, gaussian_mu
 from benchmarks.honesty.cells import FIRST, Cell, load_cells
-from benchmarks.honesty.command import chosen
+from benchmarks.honesty.command import chosen, judged
 from benchmarks.honesty.methods import Estimate, schema_of, sites_of, tables_of
 from benchmarks.honesty.run import measure, read_results
 from benchmarks.honesty.tables import Drawn, draw
@@ -81,6 +81,15 @@ def test_cells_beyond_the_limits_are_found_with_what_the_fits_said() -> None:
     assert said["ratio"] == said["worst_ratio"] == pytest.approx(scores.score_ratio(cells["right"], cells["wide"]))
     assert 0.6 < said["ratio"] < 0.75
     assert report.cell_rows(cells, {})[1][1] == "1500"
+
+
+def test_a_cell_beyond_its_limits_fails_our_method_and_no_other() -> None:
+    kept = {"cells": {"logistic n=300 d=3 corr=0 eps=1": knowing(0.5)}}
+    results = {"methods": {"ours": kept, "dp-pvi": kept}}
+    names = list(kept["cells"])
+    assert judged(results, "ours", names)[2]
+    assert not judged(results, "dp-pvi", names)[2]
+    assert not judged({"methods": {"ours": {"cells": {names[0]: knowing(1.0)}}}}, "ours", names)[2]
 
 
 def test_few_tables_condemn_no_cell() -> None:

@@ -35,8 +35,13 @@ def by_fit(cell: Cell, drawn: Drawn, seed: int) -> Estimate:
     fitted = fitting.fit(schema, tables_of(cell, drawn), epsilon=cell.epsilon, seed=seed, progress=False)
     contrasts = _contrasts(drawn, fitted.schema.features)
     mean = np.asarray(fitted.posterior.mean, np.float64)
-    projected, covariance = contrasts @ mean, contrasts @ covariance_of(fitted.posterior) @ contrasts.T
-    return Estimate(projected, covariance)
+    covariance = contrasts @ covariance_of(fitted.posterior) @ contrasts.T
+    answered = getattr(fitted, "answered", None)  # older versions do not say whether they have arrived
+    if answered is None:
+        return Estimate(contrasts @ mean, covariance)
+    return Estimate(
+        contrasts @ mean, covariance, bool(answered.converged and answered.trusted), float(answered.arrived)
+    )
 
 
 def covariance_of(posterior: object) -> np.ndarray:

@@ -108,7 +108,16 @@ def test_tables_are_encoded_beside_pandas() -> None:
 
 
 def test_intervals_are_honest_within_the_errors_of_a_quick_run(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks", "honesty", "--quick", "--json", "--out", tmp_path / "honesty.json"]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "honesty",
+        "--quick",
+        "--json",
+        "--out",
+        str(tmp_path / "honesty.json"),
+    ]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     found = json.loads(ran.stdout)

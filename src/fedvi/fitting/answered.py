@@ -22,8 +22,8 @@ from fedvi.families.full import FullGaussian
 from fedvi.families.mean_field import Gaussian
 from fedvi.families.messages import Messages
 from fedvi.fitting.posterior_file import part_of
-from fedvi.inference.questions import Question, numbers_of
-from fedvi.inference.reading import Plan, Reading, read
+from fedvi.inference.question import Question, numbers_of
+from fedvi.inference.reading.base import Plan, Reading
 from fedvi.models.base import Model
 from fedvi.numerics import namespace
 from fedvi.pytree import leaves, take, tree_map
@@ -147,6 +147,8 @@ class Answered:
 
 def _read(plan: Plan, model: Any, prior: GaussianFamily, questions: Question, factors: Messages) -> Reading:
     """Return the reading of stacked factors; answers are summed in double precision."""
+    from fedvi.inference.reading.choice import read  # predictions do without
+
     total = tree_map(lambda leaf: np.sum(np.asarray(leaf, np.float64), axis=0), factors)
     stacked = tree_map(np.asarray, questions)
     asked = [take(stacked, number) for number in range(len(leaves(stacked)[0]))]

@@ -36,8 +36,8 @@ from fedvi.families.messages import Messages
 from fedvi.fitting.answered import Answered, posterior_of, product_of
 from fedvi.fitting.posterior_file import part_of, read_posterior, write_posterior
 from fedvi.fitting.records import Coefficient, SiteRecord
-from fedvi.inference.questions import Question
-from fedvi.inference.reading import Plan
+from fedvi.inference.question import Question
+from fedvi.inference.reading.base import Plan
 from fedvi.models.base import Model
 from fedvi.models.predictive import reach_of
 from fedvi.pytree import leaves, tree_map

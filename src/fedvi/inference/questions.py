@@ -34,9 +34,10 @@ from jaxtyping import Float
 
 from fedvi.checks import not_a_class
 from fedvi.compiling import jax, jnp
-from fedvi.families.base import GaussianFamily
 from fedvi.families.messages import Messages
 from fedvi.inference.local_problem import Draws, Problem, Seen
+from fedvi.inference.question import Question as Question
+from fedvi.inference.question import numbers_of as numbers_of
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Model, Part, VectorsOf
 from fedvi.models.linear_predictor import WIDEST, LinearPredictorModel, Response
@@ -46,41 +47,6 @@ from fedvi.pytree import pytree, static
 
 WIDEST_ROW = 64.0
 """Entries of mapped rows count up to this much."""
-
-
-@pytree
-class Question:
-    """What the server asks. All of it is public.
-
-    centre, whitening: the map of rows, W a matrix, or the scales of a diagonal one.
-    q: Gaussian over the weights of mapped rows; diagonal if whitening is.
-    reach: longest row that counts in full. moments: 1 if the question is about moments, else 0.
-    noise_variance: of a linear model, as it is believed to be.
-    """
-
-    centre: Float[Array, "*batch d"]
-    whitening: Float[Array, "*batch ..."]
-    q: GaussianFamily
-    reach: Float[Array, "*batch"]
-    slope_weight: Float[Array, "*batch"]
-    curvature_weight: Float[Array, "*batch"]
-    extra_weight: Float[Array, "*batch"]
-    moments: Float[Array, "*batch"]
-    noise_variance: Float[Array, "*batch"]
-
-    @property
-    def full(self) -> bool:
-        """Whether answers have all of the curvature, or its diagonal only."""
-        return self.whitening.ndim > self.centre.ndim
-
-    def is_proper(self) -> Any:
-        """Tell whether q is proper."""
-        return self.q.is_proper()
-
-
-def numbers_of(columns: int, *, full: bool) -> int:
-    """Return how many numbers an answer has: slope, curvature, and one more."""
-    return columns + (columns * (columns + 1) // 2 if full else columns) + 1
 
 
 @pytree

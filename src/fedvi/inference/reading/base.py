@@ -14,7 +14,7 @@ from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.families.full import FullGaussian
 from fedvi.families.messages import Messages
-from fedvi.inference.questions import Question
+from fedvi.inference.question import Question
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedvi.families.base import GaussianFamily
 from fedvi.families.messages import Messages
-from fedvi.inference.questions import Question
+from fedvi.inference.question import Question
 from fedvi.inference.reading.base import Plan, Reading
 from fedvi.inference.reading.diagonal import read_diagonal
 from fedvi.inference.reading.exact import read_exact

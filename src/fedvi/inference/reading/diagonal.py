@@ -39,7 +39,7 @@ import numpy as np
 
 from fedvi.families.base import GaussianFamily
 from fedvi.families.messages import Messages
-from fedvi.inference.questions import Question
+from fedvi.inference.question import Question
 from fedvi.inference.reading.base import Gaussian, Plan, Reading, believed, symmetric
 from fedvi.inference.reading.evidence import LOG_SPREAD
 from fedvi.inference.reading.scales import Moments, Scales, diagonal_question, found_scales, question_about_columns

@@ -24,7 +24,7 @@ import numpy as np
 
 from fedvi.families.base import GaussianFamily
 from fedvi.families.messages import Messages
-from fedvi.inference.questions import Question
+from fedvi.inference.question import Question
 from fedvi.inference.reading.base import Gaussian, Plan, Reading, answers, believed, question_at, symmetric
 from fedvi.inference.reading.evidence import LOG_SPREAD
 from fedvi.models.linear_predictor import LinearPredictorModel

@@ -33,7 +33,7 @@ import numpy as np
 
 from fedvi.families.base import GaussianFamily
 from fedvi.families.messages import Messages
-from fedvi.inference.questions import Question
+from fedvi.inference.question import Question
 from fedvi.inference.reading.base import (
     Answer,
     Gaussian,

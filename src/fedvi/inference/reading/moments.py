@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvi.inference.questions import Question
+from fedvi.inference.question import Question
 from fedvi.inference.reading.base import Answer, Gaussian, Plan, question_at, symmetric
 
 CLIP = 0.7

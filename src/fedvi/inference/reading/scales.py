@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fedvi.families.mean_field import Gaussian as Diagonal
-from fedvi.inference.questions import Question
+from fedvi.inference.question import Question
 from fedvi.inference.reading.base import Plan
 
 KAPPA = 0.7

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from scipy import stats
 from scipy.special import expit
 
 from fedvi.errors import InputError
@@ -140,6 +141,25 @@ def test_fit_of_two_classes_without_privacy_is_the_best_gaussian() -> None:
     slope = x.T @ (positive - p.mean(axis=1)) - before @ np.asarray(result.posterior.mean)
     assert np.abs(slope * np.asarray(result.posterior.std)).max() < 0.05
     np.testing.assert_allclose(result.posterior.precision, curvature, rtol=0.01, atol=0.5)
+
+
+def test_fit_without_privacy_agrees_with_importance_sampling_of_the_posterior() -> None:
+    table, _ = simulated(1, 150, binary=True)
+    result = fit(OUTCOME, table, site_column="site", epsilon=None)
+    rows = encode(OUTCOME, table)
+    x, y = rows.x.astype(float), np.asarray(rows.y, float)
+    mean, covariance = np.asarray(result.posterior.mean), np.linalg.inv(result.posterior.precision)
+    wide = stats.multivariate_t(mean, covariance, df=8, seed=0)
+    draws = wide.rvs(40_000)
+    before = stats.norm.logpdf(draws, 0, [10.0] + [1.0] * DIM).sum(axis=1)
+    log_weights = before - np.logaddexp(0, -y[:, None] * (x @ draws.T)).sum(axis=0) - wide.logpdf(draws)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    assert 1 / np.sum(weights**2) > 10_000  # as good as so many draws
+    exact = weights @ draws
+    std = np.sqrt(weights @ (draws - exact) ** 2)
+    assert np.abs((mean - exact) / std).max() < 0.15
+    np.testing.assert_allclose(result.posterior.std, std, rtol=0.1)
 
 
 def test_same_seed_gives_the_same_file_and_another_seed_another(tmp_path: Path, fitted: Fitted) -> None:

@@ -4,7 +4,7 @@ from fedvi.families.mean_field import Gaussian as Gaussian
 from fedvi.fitting.fit import fit as fit
 from fedvi.fitting.fitted import Fitted as Fitted
 from fedvi.inference.algorithms import PVI as PVI
-from fedvi.inference.noise_aware import NoiseAwarePVI as NoiseAwarePVI
+from fedvi.inference.asking import NoiseAwarePVI as NoiseAwarePVI
 from fedvi.models.custom import CustomModel as CustomModel
 from fedvi.models.linear import LinearRegression as LinearRegression
 from fedvi.models.logistic import LogisticRegression as LogisticRegression

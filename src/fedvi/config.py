@@ -67,12 +67,16 @@ ROLES = {
         "a model", "expected_log_likelihood", _in("models", "LogisticRegression", "LinearRegression", "CustomModel")
     ),
     "expectation": Role("an expectation", "points", _in("models", "GaussHermite", "MonteCarlo")),
-    "family": Role("a family of factors", "posterior", _in("families", "Gaussian", "FullGaussian", "NoisyGaussian")),
+    "family": Role(
+        "a family of factors",
+        "posterior",
+        _in("families", "Gaussian", "FullGaussian", "Messages") | _in("families.noisy", "NoisyGaussian"),
+    ),
     "prior": Role("a prior", "over", _in("inference.spec", "Prior")),
     "algorithm": Role(
         "an algorithm", "problem", _in("inference", "PVI", "GlobalVI", "CentralisedVI", "Committee", "NoiseAwarePVI")
     ),
-    "solver": Role("a solver", "solve", _in("inference", "GradientSteps", "Exact", "AveragedQuadratics")),
+    "solver": Role("a solver", "solve", _in("inference", "GradientSteps", "Exact", "Answers")),
     "mechanism": Role(
         "a mechanism",
         "draw",

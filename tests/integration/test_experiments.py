@@ -58,7 +58,7 @@ def test_the_papers_settings_are_those_of_its_published_runs() -> None:
     assert repr(made["pvi"]) == repr(PVI(GradientSteps(20, 2.0, Minibatch(100)), 0.1))
     assert repr(made["global-vi"]) == repr(GlobalVI(GradientSteps(1, 0.05, Minibatch(100)), 1.0))
     assert repr(made["dp-pvi"]) == repr(PVI(GradientSteps(25, 0.5, FixedSizeGaussian(5.0, 75.0)), 0.1))
-    assert repr(made["fedvi"]) == repr(NoiseAwarePVI())  # one setting for everything: the library's default
+    assert repr(made["fedvi"]) == repr(NoiseAwarePVI(covariance="diagonal", intercept=True))  # else the default
     assert isinstance(build({"kind": "PublishedRule", "epsilon": 0.5}, "privacy", ""), PublishedRule)
     limits = {name: (table.get("communications"), table.get("until")) for name, table in config["method"].items()}
     assert limits["pvi"] == (1000, None)

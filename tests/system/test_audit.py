@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from fedvi import PVI, Budget, CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression
+from fedvi import PVI, Budget, CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression, NoiseAwarePVI
 from fedvi.audit import Finding, Subject, audit_parts, audit_sum, audit_update
 from fedvi.audit import parts as parts_module
 from fedvi.audit.draws import audit_noise, audit_sampling
@@ -22,7 +22,6 @@ from fedvi.audit.membership import RUNS, _mu, _upper_bound, draw_audit
 from fedvi.audit.subject import noise_of
 from fedvi.errors import InputError
 from fedvi.inference import GlobalVI, GradientSteps, PrivateClient, Public
-from fedvi.inference.asking import NoiseAwarePVI
 from fedvi.inference.questions import Answers, AnswerSums
 from fedvi.inference.update import draw
 from fedvi.models.base import width_rows

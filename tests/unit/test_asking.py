@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedvi import PVI, Budget, Gaussian, LogisticRegression, simulate, simulate_all
+from fedvi import PVI, Budget, Gaussian, LogisticRegression, NoiseAwarePVI, simulate, simulate_all
 from fedvi.audit.parts import audit_parts
 from fedvi.audit.subject import Subject
 from fedvi.compiling import jnp
 from fedvi.errors import InputError
 from fedvi.families import FullGaussian
 from fedvi.inference import PrivateClient, Public, Server
-from fedvi.inference.asking import NoiseAwarePVI
 from fedvi.inference.questions import Answers
 from fedvi.models.linear import LinearRegression
 from fedvi.privacy import FullBatch

@@ -15,8 +15,9 @@ from scipy import stats
 from scipy.special import expit
 
 from fedvi.errors import InputError
-from fedvi.families import Gaussian, NoisyGaussian
+from fedvi.families import Gaussian
 from fedvi.families.messages import Messages
+from fedvi.families.noisy import NoisyGaussian
 from fedvi.fitting import Fitted
 from fedvi.fitting import fit as fitting
 from fedvi.fitting.answered import posterior_of

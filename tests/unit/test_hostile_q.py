@@ -23,7 +23,7 @@ from fedvi import PVI, Budget, FullGaussian, Gaussian, LinearRegression, Logisti
 from fedvi.audit import Subject
 from fedvi.audit.subject import everybody, silent
 from fedvi.errors import InputError
-from fedvi.inference import AveragedQuadratics, GradientSteps, PrivateClient, Public
+from fedvi.inference import Answers, GradientSteps, PrivateClient, Public
 from fedvi.numerics import double_precision, on_row_grid, row_lengths
 from fedvi.privacy import FullBatchGaussian
 from fedvi.privacy.ledger.ledger import read
@@ -31,14 +31,25 @@ from fedvi.privacy.sampling import System
 
 ROWS, CLIP, MOST = 100, 1.0, 1 + 1e-6
 STEPPED = PVI(GradientSteps(1, 0.5, FullBatchGaussian(1.0, CLIP)))
-AWARE = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(1.0, CLIP)))
+AWARE = {
+    covariance: NoiseAwarePVI(Answers(FullBatchGaussian(1.0, CLIP)), covariance=covariance, questions=14, moments=3)
+    for covariance in ("full", "diagonal")
+}
+KINDS = ["mean-field", "full covariance", "answers, diagonal", "answers, full"]
 
 
 @functools.cache
 def subject(kind: str, dim: int, noise_variance: float = 0.0) -> Subject:
     model = LogisticRegression() if noise_variance == 0 else LinearRegression(noise_variance)
-    family = FullGaussian if kind == "full covariance" else Gaussian
-    return Subject(AWARE if kind == "noise-aware" else STEPPED, System, model, family, ROWS, dim)
+    family = FullGaussian if "full" in kind else Gaussian
+    algorithm = AWARE[kind.removeprefix("answers, ")] if kind.startswith("answers") else STEPPED
+    return Subject(algorithm, System, model, family, ROWS, dim)
+
+
+def sent(chosen: Subject, mean: np.ndarray, variances: np.ndarray) -> Any:
+    """Return q, or a question about it, as a coordinator may send it."""
+    q = chosen.family.from_moments(mean, np.diag(variances) if chosen.family is FullGaussian else variances)
+    return chosen.question_at(q) if chosen.algorithm.asks else q
 
 
 def sums(subject: Subject, x: np.ndarray, y: np.ndarray, q: Any, bound: float = 64.0) -> np.ndarray:
@@ -70,7 +81,7 @@ def cancelling(dim: int, largest_mean: float, largest: float, rng: np.random.Gen
     return x, m, np.float32(product())
 
 
-@pytest.mark.parametrize("kind", ["mean-field", "noise-aware", "full covariance"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("largest_mean", "largest"), [(1e6, 8192.0), (1e6, 8.0), (1e3, 8.0), (1e12, 8.0)])
 def test_identical_rows_do_not_flip_together(kind: str, largest_mean: float, largest: float) -> None:
     dim, rng = 58, np.random.default_rng(0)
@@ -78,9 +89,7 @@ def test_identical_rows_do_not_flip_together(kind: str, largest_mean: float, lar
     for count in (1, 2, 3, 4, 5, 9, 10, 100, 101):
         for _ in range(3):
             x, m, y = cancelling(dim, largest_mean, largest, rng)
-            variances = np.full(dim, 2.0**-80, np.float32)
-            spread = np.diag(variances) if kind == "full covariance" else variances
-            q = chosen.family.from_moments(m, spread)
+            q = sent(chosen, m, np.full(dim, 2.0**-80, np.float32))
             moved = worst_move(chosen, np.tile(x, (count, 1)), np.full(count, y), q, largest)
             assert moved <= MOST
 
@@ -92,7 +101,7 @@ hostile_numbers = st.one_of(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
-    st.sampled_from(["mean-field", "noise-aware", "full covariance"]),
+    st.sampled_from(KINDS),
     st.sampled_from([0.0, 1e-6, 1.0]),
     st.lists(st.lists(hostile_numbers, min_size=5, max_size=5), min_size=1, max_size=100),
     st.lists(st.floats(-15_000, 15_000), min_size=4, max_size=4),
@@ -109,18 +118,16 @@ def test_no_row_moves_a_sum_by_more_than_the_clip_norm(
         x[1:] = x[0]
     if noise_variance == 0:
         y = np.where(np.nan_to_num(y) > 0, 1.0, -1.0)
-    variances = np.exp(np.full(4, scale))
-    q = chosen.family.from_moments(np.array(means), np.diag(variances) if kind == "full covariance" else variances)
+    q = sent(chosen, np.array(means), np.exp(np.full(4, scale)))
     assert worst_move(chosen, x, y, q) <= MOST
 
 
-@pytest.mark.parametrize("kind", ["mean-field", "noise-aware", "full covariance"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_sums_do_not_depend_on_the_order_of_rows(kind: str) -> None:
     dim, rng = 58, np.random.default_rng(1)
     chosen = subject(kind, dim)
     x, y = rng.normal(size=(ROWS, dim)), np.sign(rng.normal(size=ROWS))
-    spread = np.full(dim, 0.3)
-    q = chosen.family.from_moments(rng.normal(size=dim), np.diag(spread) if kind == "full covariance" else spread)
+    q = sent(chosen, rng.normal(size=dim), np.full(dim, 0.3))
     first = sums(chosen, x, y, q)
     for seed in range(20):
         order = np.random.default_rng(seed).permutation(ROWS)

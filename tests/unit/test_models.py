@@ -14,10 +14,18 @@ from scipy.special import expit, log_expit
 from scipy.stats import norm
 
 from federations import linear_tables, logistic_tables, relative_error
-from fedvi import PVI, CustomModel, FullGaussian, Gaussian, LinearRegression, LogisticRegression, simulate
+from fedvi import (
+    PVI,
+    CustomModel,
+    FullGaussian,
+    Gaussian,
+    LinearRegression,
+    LogisticRegression,
+    NoiseAwarePVI,
+    simulate,
+)
 from fedvi.errors import InputError
 from fedvi.inference import GradientSteps
-from fedvi.inference.asking import NoiseAwarePVI
 from fedvi.inference.questions import Answers
 from fedvi.models import Bernoulli, Categorical, GaussHermite, Model, MonteCarlo, Normal
 from fedvi.models.logistic import log_expected_sigmoid

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fedvi import PVI, Budget, Gaussian, LogisticRegression, NoiseAwarePVI, compiling, fit, simulate
+from fedvi import PVI, Budget, Gaussian, LogisticRegression, compiling, fit, simulate
 from fedvi.cli.main import app
 from fedvi.errors import FewUnits, InputError, ValuesClipped
 from fedvi.federation import wire
@@ -306,7 +306,8 @@ def test_posterior_files_say_that_they_are_simulations_and_hold_no_seed(tmp_path
 
 
 def spent_ledger(path: Path) -> None:
-    with opened(path, table(1000), NoiseAwarePVI(), Budget(1.0), updates=3) as client:
+    algorithm = PVI(GradientSteps(1, 0.5, FullBatchGaussian(None, 1.5)))
+    with opened(path, table(1000), algorithm, Budget(1.0), updates=3) as client:
         client.update(Gaussian.standard(3))
 
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from fedvi import PVI, Budget, Gaussian, NoiseAwarePVI
+from fedvi import PVI, Budget, Gaussian
 from fedvi.errors import BudgetClosed, ChosenLate, InputError, LedgerError, OtherData, OtherSchema
-from fedvi.families import NoisyGaussian
-from fedvi.inference import AveragedQuadratics, PrivateClient, Public, Server
+from fedvi.families.noisy import NoisyGaussian
+from fedvi.inference import GradientSteps, PrivateClient, Public, Server
 from fedvi.models import CustomModel, LinearRegression, LogisticRegression
 from fedvi.models.base import width_rows
 from fedvi.privacy import ClientLevel, FullBatchGaussian
@@ -209,7 +209,7 @@ def opened(path: Path, sums: tuple[BoundedSum, ...] = (), schema: str = SCHEMA.d
         path,
         table(),
         LogisticRegression(),
-        NoiseAwarePVI(),
+        PVI(GradientSteps(2, 0.5, FullBatchGaussian(None, 1.5)), damping=0.5),
         public,
         budget,
         updates=3,
@@ -266,8 +266,7 @@ def test_ledger_knows_its_schema(tmp_path: Path) -> None:
 
 
 def test_coordinator_refuses_rows_encoded_by_another_schema(tmp_path: Path) -> None:
-    unit = NoiseAwarePVI().first_factor(Gaussian.standard(3))
-    coordinator = Server.start(Gaussian.standard(3), ["north"], unit, schema=SCHEMA.digest)
+    coordinator = Server.start(Gaussian.standard(3), ["north"], schema=SCHEMA.digest)
     with opened(tmp_path / "right") as site:
         after = coordinator.receive("north", site.update(coordinator.posterior))
     assert int(after.state.version) == 1
@@ -302,7 +301,7 @@ def test_sums_that_the_plan_does_not_cover_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ChosenLate, match="sums"):
         opened(tmp_path / "ledger", (planned, late))
     public = Public(Gaussian.standard(3), jnp.asarray(1.0), jnp.asarray(60.0))
-    algorithm = NoiseAwarePVI(AveragedQuadratics(mechanism=FullBatchGaussian(300.0)))
+    algorithm = PVI(GradientSteps(1, 0.5, FullBatchGaussian(300.0)))
     arguments: Any = (table(), LogisticRegression(), algorithm, public, Budget(1.0, 1e-3))
     with pytest.raises(InputError, match="other noise than updates"):
         PrivateClient.open(tmp_path / "other", *arguments, sums=[BoundedSum(300.0, 6)], accept=["second ledger"])

@@ -91,7 +91,7 @@ class Subject:
     def q(self) -> Any:
         """What the server sends: a posterior away from the prior, or a question about it."""
         if self.algorithm.asks:
-            return self._question(with_fields(self._first_question.q, natural_mean=jnp.full(self.dim, 0.8)))
+            return self.question_at(with_fields(self._first_question.q, natural_mean=jnp.full(self.dim, 0.8)))
         return self.state.factor.posterior(self.prior)
 
     @functools.cached_property
@@ -100,7 +100,7 @@ class Subject:
         means = jnp.asarray(np.where(np.arange(self.dim) % 2, -1e4, 1e4), precision())
         family = type(self._first_question.q) if self.algorithm.asks else self.family
         far = with_fields(family.standard(self.dim, 0.01), natural_mean=means / 0.01)
-        return self._question(far) if self.algorithm.asks else far
+        return self.question_at(far) if self.algorithm.asks else far
 
     def sent_after(self, release: Release, sent: Any) -> Any:
         """Return what the server sends next: the posterior, or a question that is not about what the last one was."""
@@ -113,7 +113,7 @@ class Subject:
         asked = self.algorithm.first_asked(self.model, self.prior)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), asked.questions)
 
-    def _question(self, q: GaussianFamily) -> Any:
+    def question_at(self, q: GaussianFamily) -> Any:
         """Return a question about slope and curvature at q, with something in every part of the answer."""
         numbers = {"slope_weight": 1.0, "curvature_weight": 0.5, "extra_weight": 0.3, "reach": 2.0, "moments": 0.0}
         values = {name: jnp.asarray(value, precision()) for name, value in numbers.items()}

@@ -3,6 +3,7 @@ from fedvi.inference.algorithms import Algorithm as Algorithm
 from fedvi.inference.algorithms import CentralisedVI as CentralisedVI
 from fedvi.inference.algorithms import Committee as Committee
 from fedvi.inference.algorithms import GlobalVI as GlobalVI
+from fedvi.inference.asking import NoiseAwarePVI as NoiseAwarePVI
 from fedvi.inference.local_problem import Draws as Draws
 from fedvi.inference.local_problem import Exact as Exact
 from fedvi.inference.local_problem import GradientSteps as GradientSteps
@@ -10,9 +11,9 @@ from fedvi.inference.local_problem import Problem as Problem
 from fedvi.inference.local_problem import Public as Public
 from fedvi.inference.local_problem import Solver as Solver
 from fedvi.inference.local_problem import adagrad as adagrad
-from fedvi.inference.noise_aware import AveragedQuadratics as AveragedQuadratics
-from fedvi.inference.noise_aware import NoiseAwarePVI as NoiseAwarePVI
 from fedvi.inference.private_client import PrivateClient as PrivateClient
+from fedvi.inference.questions import Answers as Answers
+from fedvi.inference.questions import Question as Question
 from fedvi.inference.rows import evaluate as evaluate
 from fedvi.inference.server import Server as Server
 from fedvi.inference.update import ClientState as ClientState

@@ -6,7 +6,7 @@
 | GlobalVI      | q           | prior                | scaled to all  | t_m * q' / q       |
 | CentralisedVI | as PVI, after pooling all rows into one client                               |
 | Committee     | prior^share | prior^share          | own rows       | q' / prior^share   |
-| NoiseAwarePVI | q           | none: slope and curvature at q, averaged (`fedvi.inference.noise_aware`) |
+| NoiseAwarePVI | a question  | none: private sums over all rows, the answer (`fedvi.inference.asking`)     |
 
 All of them are the same client step and the same server step; a new one is a subclass with a `problem` method. How much
 the likelihood counts is said by `likelihood_scale` alone: clip, grid and noise of a private step follow from it too.

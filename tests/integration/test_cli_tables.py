@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -10,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,6 +182,20 @@ def test_fit_predict_and_inspect_agree_and_overwrite_nothing(here: Here) -> None
     assert "row 2 of column 'age' of bad.csv" in err
     assert not list(here.directory.glob("other*"))
 
+    plain = json.loads(here("inspect", "model", "--json")[1])
+    assert plain["converged"]
+    assert plain["answered"]["plan"]["covariance"] == "full"
+    assert here.fit("--force", "--covariance", "diagonal", "--eps", "100")[0] == 0
+    out = " ".join(here("inspect", "model")[1].split())
+    assert "Covariance: diagonal, read out of 3 questions, 1 of them about moments" in out
+    assert "Warning: Intervals of coefficients are not to be trusted" in out
+    code, out, err = here.fit("--force", "--not-private", "--covariance", "diagonal")
+    assert (code, "without privacy it is always full" in err) == (2, True)
+    fitted = Fitted.load("model")
+    narrow: Any = dataclasses.replace(fitted.posterior, precision=2 * fitted.posterior.precision)  # type: ignore[type-var]
+    dataclasses.replace(fitted, posterior=narrow).save("narrow")
+    code, _, err = here("inspect", "narrow")
+    assert (code, "Expected the posterior that its answers give" in err) == (2, True)
     code, out, _ = here("inspect", "model", "--json", "--arviz", "draws.nc")
     plain = json.loads(out)
     assert code == 0

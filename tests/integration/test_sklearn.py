@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -90,6 +91,25 @@ def test_estimators_work_in_pipelines_and_cross_validation() -> None:
     standard = FunctionTransformer(lambda table: (table - [50, 0]) / [12, 0.01])
     scores = cross_val_score(make_pipeline(standard, FederatedLogisticRegression(random_state=0)), x, y, cv=2)
     assert scores.mean() > 0.8
+
+
+def test_estimators_warn_if_they_have_not_arrived() -> None:
+    x, eta, _ = rows(6, 600)
+    y = (eta > 0).astype(int)  # separable: a Newton step or two do not lead there
+    for epsilon in (None, 8.0):
+        with pytest.warns(ConvergenceWarning, match="Not arrived"):
+            model = FederatedLogisticRegression(epsilon, bounds=BOUNDS, questions=2, random_state=0).fit(x, y)
+        assert not model.converged_
+    noisy = (eta + np.random.default_rng(0).logistic(size=len(x)) > 0).astype(int)
+    model = FederatedLogisticRegression(None, bounds=BOUNDS, random_state=0).fit(x, noisy)
+    assert model.converged_
+    assert model.fitted_.answered is not None
+    assert model.fitted_.answered.plan.covariance == "full"
+    private = FederatedLogisticRegression(bounds=BOUNDS, covariance="diagonal", random_state=0).fit(x, noisy)
+    assert private.fitted_.answered is not None
+    assert private.fitted_.answered.plan.covariance == "diagonal"
+    with pytest.raises(InputError, match="covariance"):
+        FederatedLogisticRegression(covariance="none").fit(x, noisy)
 
 
 def test_wrong_arguments_are_named() -> None:

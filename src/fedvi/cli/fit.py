@@ -143,7 +143,6 @@ def _show_fit(fitted: Fitted, out: Path, scores: dict[str, float]) -> None:
         table("site|>rows|>answers|>epsilon|>delta", map(row, fitted.sites), title),
         *([f"Test rows: {shown}"] if scores else []),
         fitted.statement.splitlines()[0].capitalize() + ".",
-        fitted.convergence,
-        *(f"Warning: {each}" for each in fitted.warnings),
+        *fitted.verdict,
         f"Wrote {out}. Next: fedvi predict {out} TABLE, fedvi inspect {out}",
     )

@@ -77,9 +77,7 @@ def _origin(fitted: Fitted) -> list[str]:
         plan = fitted.answered.plan
         about = f", {plan.moments} of them about moments of the rows" if plan.moments else ", without noise"
         lines.append(f"Covariance: {plan.covariance}, read out of {plan.questions} questions{about}")
-    warnings = [f"Warning: {each}" for each in fitted.warnings]
-    arrived = [] if fitted.converged is False else [fitted.convergence]  # else it is a warning
-    return [*lines, *arrived, *warnings, fitted.statement]
+    return [*lines, *fitted.verdict, fitted.statement]
 
 
 def _table_of(coefficients: list[Coefficient], level: float) -> RichTable:

@@ -23,7 +23,7 @@ from fedvi.families.mean_field import Gaussian
 from fedvi.families.messages import Messages
 from fedvi.fitting.posterior_file import part_of
 from fedvi.inference.question import Question, numbers_of
-from fedvi.inference.reading.base import Plan, Reading
+from fedvi.inference.reading.base import Plan, Reading, in_words
 from fedvi.models.base import Model
 from fedvi.numerics import namespace
 from fedvi.pytree import leaves, take, tree_map
@@ -117,16 +117,7 @@ class Answered:
     @property
     def convergence(self) -> str:
         """Whether the fit has arrived, in plain words."""
-        verdict, side = ("Arrived", "within") if self.converged else ("Not arrived", "beyond")
-        if self.private:
-            return (
-                f"{verdict}: the slope that is left is {self.arrived:.2f} times what noise explains, {side} the limit "
-                f"of {self.limit:.2f}."
-            )
-        return (
-            f"{verdict}: one more step would move weights by {self.arrived:.2g} standard deviations, {side} the limit "
-            f"of {self.limit:g}."
-        )
+        return in_words(self.arrived, self.limit, noisy=self.private)
 
     @property
     def warnings(self) -> list[str]:
@@ -136,11 +127,11 @@ class Answered:
             more = "with more questions, a larger budget or fewer columns" if self.private else "with more questions"
             found.append(f"{self.convergence} Means and intervals are not to be trusted. Fit again {more}.")
         if not self.trusted:
-            found.append(f"Intervals are not to be trusted: {self.reason or 'the reading says so'}.")
-        if self.plan.covariance == "diagonal":
+            only = (
+                " Use it for predictions, or fit with covariance 'full'." if self.plan.covariance == "diagonal" else ""
+            )
             found.append(
-                "The covariance is diagonal: predictions are good, but intervals of coefficients are too narrow where "
-                "columns are correlated."
+                f"Intervals of coefficients are not to be trusted: {self.reason or 'the reading says so'}.{only}"
             )
         return found
 

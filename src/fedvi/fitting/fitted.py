@@ -170,6 +170,14 @@ class Fitted:
         """What to know before intervals are believed; empty if there is nothing."""
         return [] if self.answered is None else self.answered.warnings
 
+    @property
+    def verdict(self) -> list[str]:
+        """Lines for people: whether it has arrived, and all warnings."""
+        return [
+            *([] if self.converged is False else [self.convergence]),
+            *(f"Warning: {each}" for each in self.warnings),
+        ]
+
     def verify(self) -> None:
         """Read the answers once more, and raise `InputError` if the posterior is not what they say."""
         own = self.answered

@@ -256,4 +256,5 @@ def _result(course: Course, records: tuple[Record, ...] | None = None) -> Result
         checkpoint=Checkpoint(communications, leaves, measured.records, run.described),
         asked=carry.server.asked,
         notes=run.notes,
+        decrement=run.decrement(posterior),
     )

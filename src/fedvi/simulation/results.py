@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from fedvi.compiling import jax, jnp
 from fedvi.errors import ResumeError
 from fedvi.families.base import GaussianFamily
 from fedvi.files import replacing
+from fedvi.inference.reading.base import NEWTON_LIMIT, in_words
 from fedvi.inference.update import ClientState
 from fedvi.privacy.ledger.statement import SIMULATION, Spent
 from fedvi.simulation.clients import ClientBudgets, digest
@@ -150,6 +152,7 @@ class Result:
     checkpoint: save it with `checkpoint.save(path)`, go on with `simulate(..., resume=path)`.
     asked: questions and what was read out of the answers, if the algorithm is by questions (`NoiseAwarePVI`).
     notes: what a reader of the posterior has to know.
+    decrement: a function that says how far q is from its optimum (`fedvi.inference.arrival`); None with privacy.
     """
 
     posterior: GaussianFamily
@@ -158,15 +161,34 @@ class Result:
     checkpoint: Checkpoint
     asked: Any = None
     notes: tuple[str, ...] = ()
+    decrement: Callable[[], float] | None = None
 
     def __repr__(self) -> str:
         posterior = f"{type(self.posterior).__name__} over {self.posterior.dim} parameters"
         return f"Result({posterior}, {len(self.clients)} clients, {self.history!r})"
 
+    @functools.cached_property
+    def arrived(self) -> tuple[float, float] | None:
+        """How far the fit is from where it should be, and the limit; None if nobody knows.
+
+        By questions, what their answers say. Else, without privacy, a Newton step in standard deviations: one pass over
+        all rows, made when it is asked for.
+        """
+        if self.asked:
+            return float(self.asked.arrived), float(self.asked.limit)
+        return None if self.decrement is None else (self.decrement(), NEWTON_LIMIT)
+
     @property
     def converged(self) -> bool | None:
-        """Whether the fit has arrived, as far as answers tell; None if the algorithm does not know."""
-        return bool(self.asked.arrived <= self.asked.limit) if self.asked else None
+        """Whether the fit has arrived where it should be; None if nobody knows: with privacy, without questions."""
+        return None if self.arrived is None else self.arrived[0] <= self.arrived[1]
+
+    @property
+    def convergence(self) -> str:
+        """Whether the fit has arrived, in plain words."""
+        if self.arrived is None:
+            return "Not known whether it has arrived: private releases without questions do not tell."
+        return in_words(*self.arrived, noisy=self.history.budgets is not None)
 
     @property
     def privacy(self) -> dict[str, Spent]:

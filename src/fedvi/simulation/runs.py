@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from jaxtyping import Int
 from fedvi.compiling import jax, jnp
 from fedvi.families.base import GaussianFamily
 from fedvi.inference.algorithms import Algorithm
+from fedvi.inference.arrival import newton_decrement
 from fedvi.inference.local_problem import Draws, Public
 from fedvi.inference.rows import ClientRows
 from fedvi.inference.server import ServerState, Verdict, init_server, server_step
@@ -197,6 +198,13 @@ class Run:
         """What a reader of the posterior has to know."""
         of_rows = self.algorithm.solver.mechanism.private
         return (BIASED,) if of_rows and not self.algorithm.asks and self.model.looks_at_outcomes else ()
+
+    def decrement(self, q: GaussianFamily) -> Callable[[], float] | None:
+        """Return a function that says how far q is from its optimum; None where answers say it, or with privacy."""
+        if self.algorithm.asks or self.algorithm.client_level or self.algorithm.solver.mechanism.private:
+            return None
+        prior, rows, count = self.settings.public.prior, self.clients.rows, sum(self.clients.sizes)
+        return functools.partial(newton_decrement, self.model, prior, q, rows, count)
 
     @functools.cached_property
     def batch_capacity(self) -> int:

@@ -43,6 +43,10 @@ class Plan:
             raise InputError(f"Expected fewer than {self.questions} questions about moments, got {self.moments}.")
 
 
+NEWTON_LIMIT = 0.3
+"""Standard deviations: a fit without privacy whose next Newton step is longer has not arrived."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """What answers say.
@@ -89,6 +93,16 @@ class Gaussian:
     def family(self) -> FullGaussian:
         """Return the same as a member of the family."""
         return FullGaussian(self.natural_mean, self.precision)  # type: ignore[arg-type]
+
+
+def in_words(arrived: float, limit: float, *, noisy: bool) -> str:
+    """Return whether a fit has arrived, in plain words. noisy: whether the number is T of noisy answers."""
+    verdict, side = ("Arrived", "within") if arrived <= limit else ("Not arrived", "beyond")
+    if noisy:
+        found = f"the slope that is left is {arrived:.2f} times what noise explains"
+    else:
+        found = f"one more step would move weights by {arrived:.2g} standard deviations"
+    return f"{verdict}: {found}, {side} the limit of {limit:.3g}."
 
 
 def symmetric(matrix: np.ndarray) -> np.ndarray:

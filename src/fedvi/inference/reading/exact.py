@@ -25,14 +25,20 @@ import numpy as np
 from fedvi.families.base import GaussianFamily
 from fedvi.families.messages import Messages
 from fedvi.inference.question import Question
-from fedvi.inference.reading.base import Gaussian, Plan, Reading, answers, believed, question_at, symmetric
+from fedvi.inference.reading.base import (
+    NEWTON_LIMIT,
+    Gaussian,
+    Plan,
+    Reading,
+    answers,
+    believed,
+    question_at,
+    symmetric,
+)
 from fedvi.inference.reading.evidence import LOG_SPREAD
 from fedvi.models.linear_predictor import LinearPredictorModel
 
 TRUST = 2.0
-LIMIT = 0.3
-"""A Newton decrement, in standard deviations of the posterior."""
-
 RIDGE = 0.02
 
 
@@ -46,7 +52,7 @@ def read_exact(
     if not seen:
         assumed = model.assumed_noise_variance or 1.0
         question = question_at(first, np.eye(columns), noise_variance=assumed)
-        return Reading(first.family(), question, math.inf, LIMIT, np.ones(columns), assumed)
+        return Reading(first.family(), question, math.inf, NEWTON_LIMIT, np.ones(columns), assumed)
     last = seen[-1]
     noise = last.number("noise_variance")
     slope = last.back.T @ last.slope / math.sqrt(noise)
@@ -73,7 +79,7 @@ def read_exact(
         values, vectors = np.linalg.eigh(scaled)
         values = np.abs(values) + RIDGE * np.mean(np.abs(values))
         following = question_at(q, (vectors / np.sqrt(values)) @ vectors.T, noise_variance=believed_noise)
-    return Reading(q.family(), following, decrement, LIMIT, np.ones(columns), believed_noise)
+    return Reading(q.family(), following, decrement, NEWTON_LIMIT, np.ones(columns), believed_noise)
 
 
 def upright(curvature: np.ndarray, precision: np.ndarray) -> np.ndarray:

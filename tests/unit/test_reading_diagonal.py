@@ -237,6 +237,23 @@ def test_a_fit_that_has_not_arrived_says_so(common: float, questions: int, arriv
     assert reading.limit == pytest.approx(1 + 2 * math.sqrt(2 / x.shape[1]))
 
 
+def test_strong_correlations_do_not_throw_it_off() -> None:
+    rng = np.random.default_rng(12)
+    x = np.clip(0.55 * rng.standard_normal((5000, 40)) + 0.84 * rng.standard_normal((5000, 1)), -3, 3)
+    x = np.column_stack([np.ones(5000), x])
+    w = np.append(0.5, np.full(40, 0.08))  # all along the direction that columns have in common
+    y = (rng.random(5000) < expit(x @ w)).astype(float)
+    reading, questions, _ = fit("logistic", [(x, y)], 20.0, Plan(30, 3, "diagonal"))
+    furthest = 0.0
+    for each in questions[3:]:
+        mean = np.asarray(each.q.natural_mean, np.float64) / np.asarray(each.q.precision, np.float64)
+        furthest = max(furthest, float(np.std(x @ (map_of(each) @ mean))))
+    assert furthest < 3 * np.std(x @ w)
+    assert np.corrcoef(x @ moments_of(reading)[0], x @ w)[0, 1] > 0.99
+    assert np.std(x @ moments_of(reading)[0]) == pytest.approx(np.std(x @ w), rel=0.15)
+    assert reading.arrived < reading.limit
+
+
 def test_without_an_intercept_nothing_is_centred() -> None:
     (x, y), _ = table("logistic", 10, 3000, 6)
     plan = Plan(30, 3, "diagonal", False, 4.0, (tuple(range(6, 9)),))

@@ -21,6 +21,11 @@ FALLEN, MEMORY, DAMPING and REACH were chosen on held-out rows of Adult (with an
 breast cancer, digits, diabetes, `fair` with levels, and simulated tables of 60 and 150 columns with correlations of .3
 to .9 (eps 1): one setting for all, which none of them would like much different.
 
+**Trust region.** Where many columns are correlated, a step D that a diagonal allows may change predictors beyond all
+sense, to where slopes vanish. How much z'D varies is not known; but its covariance with the residuals behind answer k
+is D'g_k per row, and these are within the largest slope b. So z'D has a root mean square of D'g_k / b at least, for any
+k. A step is cut to where that is TRUST, and is not made against the last slope if that is clearly above its noise.
+
 **Late sites.** All is per row of those who have answered a question; n is the largest number of rows behind any.
 
 **Arrived.** The slopes of the last third of the answers, averaged, should be what the prior holds against them:
@@ -47,6 +52,9 @@ from fedvi.models.linear_predictor import LinearPredictorModel
 
 MEMORY, DAMPING, FALLEN = 1.5, 0.5, 0.42
 """How much more later answers count; how fast what is read follows their average; curvature over that at weights 0."""
+
+TRUST = 2.0
+"""Most that a step may change predictors, by what is known of it."""
 
 REACH = 0.8
 """Of a question, over the length of a typical row's slope at weights of 0."""
@@ -198,7 +206,9 @@ class Found:
         shrink = curvature / (curvature + noise)
         precision = start.precision + np.diag(curvature * shrink)
         mean = np.linalg.solve(precision, start.natural_mean + shrink * target)
-        return cls(mean, precision, curvature, shrink, noise_variance)
+        step = mean - slopes[-1].centre
+        step = step * trusted_share(step, slopes, null.largest)
+        return cls(slopes[-1].centre + step, precision, curvature, shrink, noise_variance)
 
     def distance(self, start: Gaussian, slopes: Sequence[Slope]) -> float:
         """Return T of the last third of the answers."""
@@ -208,6 +218,17 @@ class Found:
         held = (start.precision @ self.mean - start.natural_mean) / self.shrink
         unknown = self.curvature**2 / np.diag(self.precision)
         return float(np.mean((slope - held) ** 2 / (noise + unknown)))
+
+
+def trusted_share(step: np.ndarray, slopes: Sequence[Slope], largest: float) -> float:
+    """Return how much of a step to make. largest: size of a slope, in units of the noise of a linear model."""
+    along = np.array([float(step @ each.slope) for each in slopes])
+    sd = np.sqrt([each.variance * float(step @ step) for each in slopes])
+    if along[-1] + 2 * sd[-1] < 0:
+        return 0.0
+    units = np.sqrt([each.noise_variance for each in slopes])
+    size = float(np.max((along - sd) * units)) / largest
+    return min(1.0, TRUST / max(size, 1e-300))
 
 
 def learned_noise(

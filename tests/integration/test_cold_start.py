@@ -13,7 +13,7 @@ from fedvi import Fitted, Schema, fit
 from fedvi.federation import wire
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.tables import BinaryTarget, Number, NumberTarget
-from small_federation import answer, description, factor, message, open_coordinator, poll
+from small_federation import answer, answers, description, message, open_coordinator, poll, release
 
 COMMANDS = """
 import sys
@@ -85,10 +85,10 @@ def test_a_server_needs_no_jax(tmp_path: Path) -> None:
 
 
 def test_a_coordinator_and_its_export_need_no_jax_and_agree_with_it(tmp_path: Path) -> None:
-    chosen, wrong = description(), {name: np.float32(np.inf) * part for name, part in factor(3).items()}
-    final = message(chosen, 2, {"0": np.float64(140.0)}, wire.WIDTH, state=wire.FINISHED)
-    updates = [message(chosen, 1, factor(1)), message(chosen, 1, factor(2))]
-    requests = [poll(chosen, 0), *updates, message(chosen, 2, wrong), final]
+    chosen = description()
+    wrong = {name: np.float32(np.inf) + part for name, part in answers(chosen, 1, 2).items()}
+    given = [release(chosen, 1, 1), release(chosen, 1, 2)]
+    requests = [poll(chosen, 0), *given, message(chosen, 2, wrong), release(chosen, 2, 1)]
     for number, request in enumerate(requests):
         (tmp_path / f"{number}.request").write_bytes(request)
     for name in ("cold", "warm"):

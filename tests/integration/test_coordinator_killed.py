@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinators import DESCRIPTION
-from small_federation import answer, factor, message, open_coordinator
+from small_federation import answer, open_coordinator, release
 
 
 @pytest.mark.parametrize("instant", ["put_in_place", "Database.execute"])
@@ -23,4 +23,4 @@ def test_a_coordinator_killed_while_it_is_made_leaves_nothing_in_its_place(insta
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1] / "support").returncode == 9
     assert not (tmp_path / "coordinator.db").exists()
     with open_coordinator(tmp_path, DESCRIPTION) as coordinator:
-        assert answer(coordinator.handle("north", message(DESCRIPTION, 1, factor(1)))).applied == 1
+        assert answer(coordinator.handle("north", release(DESCRIPTION, 1))).applied == 1

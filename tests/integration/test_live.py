@@ -31,11 +31,11 @@ TOKEN = "a-token-of-the-tests_0123456789"
 def make_status(version: int = 40, /, **changed: Any) -> dict[str, Any]:
     """Return the status of a federation of three sites, of which the last has never come."""
     now = time.time()
-    site = {"state": "working", "delta": 1e-5, "staleness": 2, "repeated": 0, "refused": 0, "epsilon_max": 1.0}
+    site = {"state": "working", "delta": 1e-5, "repeated": 0, "refused": 0, "epsilon_max": 1.0}
     sites = [
-        site | {"name": "north", "last_seen": now, "updates": version - version // 4, "rows": 9768, "epsilon": 0.51},
-        site | {"name": "south", "last_seen": now - 200, "updates": version // 4, "rows": 421, "epsilon": 1.0},
-        dict.fromkeys(site) | {"name": "west", "state": "absent", "last_seen": None, "updates": 0, "refused": 0},
+        site | {"name": "north", "last_seen": now, "answered": version - version // 4, "rows": 9768, "epsilon": 0.51},
+        site | {"name": "south", "last_seen": now - 200, "answered": version // 4, "rows": 421, "epsilon": 1.0},
+        dict.fromkeys(site) | {"name": "west", "state": "absent", "last_seen": None, "answered": 0, "refused": 0},
     ]
     for name in ("rows", "epsilon"):
         sites[2][name] = None
@@ -51,7 +51,11 @@ def make_status(version: int = 40, /, **changed: Any) -> dict[str, Any]:
         "features": 50,
         "schema": "ab12",
         "sites": sites,
-        "updates": [[v, now - 100 + 100 * v / version, int(v % 4 == 0), 1 / v] for v in range(1, version + 1)],
+        "questions": 30,
+        "asked": 12,
+        "arrived": None,
+        "answers": [[v, now - 100 + 100 * v / version, int(v % 4 == 0)] for v in range(1, version + 1)],
+        "readings": [[v, now - 100 + 100 * v / version, 1 / v] for v in range(4, version + 1, 4)],
         "scores": [[v, now - 100 + v, 0.8 + 0.001 * v, -0.4 + 0.001 * v] for v in range(1, 31, 3)],
         "refusals": [{"time": now - 9, "site": "south", "code": "out of sequence", "reason": "Expected 7, got 9."}],
         "health": [],
@@ -264,10 +268,15 @@ def test_page_follows_the_federation_by_itself_and_says_when_it_cannot(browser: 
         assert shown.locator("#state").inner_text() == "Running"
         assert shown.locator("#health-list").inner_text() == "Nothing wrong that the coordinator can see."
         assert shown.locator("#accuracy").inner_text() == "82.80%"
+        assert [shown.locator(place).inner_text() for place in ("#asked", "#version", "#arrived")] == [
+            "12 of 30",
+            "40",
+            "\N{EN DASH}",
+        ]
         assert [" ".join(row.split()) for row in shown.locator("#sites tbody tr").all_inner_texts()] == [
-            "north working just now 30 9,768 ε 0.510 of 1 at δ = 10⁻⁵ 2 0 0",
-            "south spent 3 min ago 10 421 ε 1.000 of 1 at δ = 10⁻⁵ 2 0 1",
-            "west absent never 0 not declared not declared \N{EN DASH} \N{EN DASH} 0",
+            "north working just now 30 9,768 ε 0.510 of 1 at δ = 10⁻⁵ 0 0",
+            "south spent 3 min ago 10 421 ε 1.000 of 1 at δ = 10⁻⁵ 0 1",
+            "west absent never 0 not declared not declared \N{EN DASH} 0",
         ]
         assert shown.locator("#charts svg.chart").count() == 4
         assert "out of sequence\tExpected 7, got 9." in shown.locator("#refusals tbody").inner_text()
@@ -283,8 +292,9 @@ def test_page_follows_the_federation_by_itself_and_says_when_it_cannot(browser: 
         assert shown.locator("#tooltip").is_visible()
         shown.locator('#legend button[data-series="s:0"]').click()
         assert shown.locator('#charts g[data-series="s:0"]').count() == 0
-        now = make_status(48, stop="Every budget is spent.", over=True)
+        now = make_status(48, stop="Every budget is spent.", over=True, arrived=True)
         wait(shown, "#state", "Ended: Every budget is spent.")
+        assert shown.locator("#arrived").inner_text() == "yes"
         assert complaints == []
     wait(shown, "#silence", re.compile(r"No answer since [3-9] s\. What is shown is from \d\d:"))
     assert "Not reached. Last known: Ended" in shown.locator("#state").inner_text()
@@ -310,21 +320,20 @@ def test_hostile_names_and_reasons_are_only_text(browser: Any) -> None:
         assert complaints == []
 
 
-def test_numbers_of_a_thinned_history_are_those_of_the_whole(browser: Any, plain: LivePage) -> None:
+def test_curves_are_those_of_answers_and_readings(browser: Any, plain: LivePage) -> None:
     shown = open_page(browser, plain, [])
     status = make_status(1)
-    now, started = status["time"], status["time"] - 200
-    whole = [[v, started + v / 5, int(v > 600), 0.1] for v in range(1, 1001)]  # five a second
-    status |= {"version": 1000, "started": started, "updates": [one for one in whole if one[0] % 10 == 0]}
-    status["sites"][0]["updates"], status["sites"][1]["updates"] = 600, 400
-    assert shown.evaluate("rateOf", status) == ["5.00", "updates per second, over the last minute"]
-    assert shown.evaluate("rateOf", status | {"time": now + 30})[0] == "2.50"
-    assert shown.evaluate("rateOf", status | {"time": now + 3600})[0] == "0.00"
-    assert shown.evaluate("rateOf", status | {"time": now + 3600, "over": True})[0] == "5.00"
-    assert shown.evaluate("rateOf", make_status(3)) == ["2.0", "updates per minute, over the last minute"]
+    started = status["time"] - 200
+    status |= {"started": started, "answers": [[v, started + v / 5, int(v > 600)] for v in range(1, 1001)]}
     north, south, west = shown.evaluate("activity", status)
-    assert max(y for x, y in zip(north["x"], north["y"], strict=True) if x < 60.1) == pytest.approx(300)
+    assert max(y for x, y in zip(north["x"], north["y"], strict=True) if x < 60.1) == 300
     assert (north["y"][-1], south["y"][-1], west["y"]) == (600, 400, [])
+    status["readings"] = [[3, started, 0.0], [6, started, 1.0], [9, started, 0.01]]
+    found = shown.evaluate("changes", status)
+    assert found["x"] == [6, 9]
+    assert found["y"] == pytest.approx([0, -2])
+    words = [shown.evaluate("arrival", {"arrived": each}) for each in (None, True, False)]
+    assert words == ["\N{EN DASH}", "yes", "not yet"]
     assert [shown.evaluate("power", value) for value in (1e-5, 2.5e-5, 0.01, 1.0)] == ["10⁻⁵", "2.5·10⁻⁵", "0.01", "1"]
 
 
@@ -353,7 +362,7 @@ def test_a_link_with_the_token_opens_the_page_even_from_another_site(browser: An
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_before_anything_happened_fits_a_telephone(browser: Any, scheme: str) -> None:
-    nothing = make_status(1, version=0, started=None, updates=[], scores=[], refusals=[], sites=[])
+    nothing = make_status(1, version=0, started=None, answers=[], readings=[], scores=[], refusals=[], sites=[])
     complaints: list[str] = []
     with LivePage(lambda: nothing) as live:
         shown = open_page(browser, live, complaints, viewport={"width": 420, "height": 800}, color_scheme=scheme)

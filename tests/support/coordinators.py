@@ -8,7 +8,7 @@ from typing import Any
 
 from small_federation import description
 
-DESCRIPTION = description(("north", "south", "east"), updates=600)
+DESCRIPTION = description(("north", "south", "east"), updates=6)
 
 
 def content(path: Path) -> dict[str, list[dict[str, Any]]]:
@@ -17,7 +17,7 @@ def content(path: Path) -> dict[str, list[dict[str, Any]]]:
         connection.row_factory = sqlite3.Row
         tables = {
             name: [dict(row) for row in connection.execute(f"SELECT * FROM {name} ORDER BY rowid")]
-            for name in ("federation", "sites", "applied")
+            for name in ("federation", "sites", "applied", "readings")
         }
     connection.close()
     for row in tables["sites"]:

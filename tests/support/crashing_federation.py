@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -12,36 +13,41 @@ import jax.flatten_util
 import jax.scipy.special  # noqa: F401
 import optax  # noqa: F401
 
+import small_federation
 from fedvi.federation import wire
 from fedvi.federation.coordinator import Coordinator
+from fedvi.federation.description import Description
 from fedvi.federation.transports.base import run as work
-from small_federation import answer, description, factor, message, open_coordinator, open_site
+from small_federation import answer, description, open_coordinator, open_site, poll
 from victims import fork_for_every_line, say
 
 UPDATES = 40
 DESCRIPTION = description(("north", "south", "east"), UPDATES)
-ENDLESS = description(DESCRIPTION.sites, 10**6)
+LONG = description(DESCRIPTION.sites, 150)
 """For coordinators, which work until they are killed."""
+SHORT = description(DESCRIPTION.sites, 12)
 EPSILON = 1.0
 
 
-def release(name: str, sequence: int) -> bytes:
+def release(name: str, sequence: int, chosen: Description = LONG) -> bytes:
     """Return release number `sequence` of a site, the same every time."""
-    return message(ENDLESS, sequence, factor(1000 * ENDLESS.sites.index(name) + sequence))
+    return small_federation.release(chosen, sequence, chosen.sites.index(name))
 
 
 def handle_messages(path: str, *acknowledged: str) -> None:
     """Handle releases of all sites in turns, each from the first that was not acknowledged."""
-    done = dict(zip(ENDLESS.sites, map(int, acknowledged), strict=True))
+    done = dict(zip(LONG.sites, map(int, acknowledged), strict=True))
     with Coordinator.open(Path(path)) as coordinator:
+        for name in LONG.sites if not any(done.values()) else ():
+            coordinator.handle(name, poll(LONG, 0))  # all of them are there
         say("ready")
         while True:
-            for name in ENDLESS.sites:
-                got = answer(coordinator.handle(name, release(name, done[name] + 1)))
-                assert got.kind == wire.POSTERIOR, got
-                assert got.applied == done[name] + 1
-                done[name] += 1
-                say(name, done[name])
+            name = min(LONG.sites, key=lambda site: done[site])
+            got = answer(coordinator.handle(name, release(name, done[name] + 1)))
+            assert got.kind != wire.REFUSED, got
+            assert got.applied == done[name] + 1
+            done[name] += 1
+            say(name, done[name])
 
 
 def work_at_a_site(folder: str, number: str) -> None:
@@ -64,19 +70,21 @@ def work_at_a_site(folder: str, number: str) -> None:
         work(site, send, sleep=lambda _: None)
 
 
-def serve_one(path: str, name: str, count: int) -> None:
-    """Handle so many releases of one site, while other processes do so for others."""
+def serve_one(path: str, name: str) -> None:
+    """Handle all releases of one site, while other processes do so for others."""
     with Coordinator.open(Path(path)) as coordinator:
-        for sequence in range(1, count + 1):
-            got = answer(coordinator.handle(name, release(name, sequence)))
-            assert got.kind == wire.POSTERIOR, got
+        for sequence in range(1, SHORT.spec.updates + 1):
+            while answer(coordinator.handle(name, poll(SHORT, sequence - 1))).kind == wire.WAIT:
+                time.sleep(0.02)
+            got = answer(coordinator.handle(name, release(name, sequence, SHORT)))
+            assert got.kind != wire.REFUSED, got
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     match sys.argv[1:]:
-        case ["serve", path, name, count]:
-            serve_one(path, name, int(count))
+        case ["serve", path, name]:
+            serve_one(path, name)
         case ["coordinator"]:
             fork_for_every_line(handle_messages)
         case ["site"]:

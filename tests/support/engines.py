@@ -25,7 +25,7 @@ LEAKS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarn
 
 
 def new_project(**changes: Any) -> Description:
-    return small_federation.description(**{"port": free_port(), "updates": 150, **changes})
+    return small_federation.description(**{"port": free_port(), "updates": 30, **changes})
 
 
 def make_folder(place: Path, description: Description) -> Path:

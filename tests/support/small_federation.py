@@ -17,15 +17,16 @@ from fedvi.inference.rows import CheckedTable
 from fedvi.privacy import Budget
 from fedvi.tables import BinaryTarget, Number, Schema
 
+ROWS = 200
 SCHEMA = Schema((Number("a", -4, 4, 0, 1), Number("b", -4, 4, 0, 1)), BinaryTarget("y", ("no", "yes")))
 
 
 def description(sites: tuple[str, ...] = ("north", "south"), updates: int = 6, **settings: object) -> Description:
-    values: dict[str, object] = {"rows": 200 * len(sites), "identity": "test", **settings}
+    values: dict[str, object] = {"rows": ROWS * len(sites), "identity": "test", **settings}
     return Description("trial", sites, SCHEMA, updates=updates, **values)  # type: ignore[arg-type]
 
 
-def rows_of(number: int, rows: int = 200) -> CheckedTable:
+def rows_of(number: int, rows: int = ROWS) -> CheckedTable:
     rng = np.random.default_rng(number)
     x = np.concatenate([np.ones((rows, 1)), np.clip(rng.normal(size=(rows, 2)), -4, 4)], axis=1)  # as SCHEMA encodes
     odds = x[:, 1] - x[:, 2]
@@ -43,20 +44,28 @@ def open_site(folder: Path, chosen: Description, number: int = 0, epsilon: float
     return Site.open(folder / f"{name}.db", chosen, rows_of(number), Budget(epsilon), folder / f"{name}.ledger")
 
 
-def factor(seed: int) -> dict[str, np.ndarray]:
-    """Return the arrays of a factor that an honest site might release."""
-    rng = np.random.default_rng(seed)
-    parts = rng.normal(0, 20, 3), rng.uniform(-1, 50, 3), rng.uniform(0, 100, 3)
-    return {str(number): part.astype(np.float32) for number, part in enumerate(parts)}
+def answers(chosen: Description, seed: int, count: int) -> dict[str, np.ndarray]:
+    """Return the arrays of so many answers that an honest site might give: the first ones of those with this seed."""
+    unit: Any = chosen.spec.algorithm.first_factor(chosen.spec.prior)
+    sums, noise, rows = (np.zeros(part.shape, np.float32) for part in (unit.sums, unit.noise, unit.rows))
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        sums[number], noise[number], rows[number] = rng.normal(0, 20, sums.shape[1]), rng.uniform(50, 200), ROWS
+    return {"0": sums, "1": noise, "2": rows}
 
 
 def message(
     chosen: Description, sequence: int, arrays: dict[str, Any], kind: str = wire.FACTOR, **changes: Any
 ) -> bytes:
     """Return the bytes of a request; changes: of its fields."""
-    declared = Declared(200, 0.5, 1.0, 1e-3, ({"kind": "gaussian", "count": sequence},))
-    request = Request(chosen.digest, chosen.schema.digest, kind, sequence, 0, wire.WORKING, declared, arrays)
+    declared = Declared(ROWS, 0.5, 1.0, 1e-3, ({"kind": "gaussian", "count": sequence},))
+    request = Request(chosen.digest, chosen.schema.digest, kind, sequence, wire.WORKING, declared, arrays)
     return wire.encode(msgspec.structs.replace(request, **changes))
+
+
+def release(chosen: Description, sequence: int, seed: int = 0) -> bytes:
+    """Return an honest answer to question number `sequence`, with those before it."""
+    return message(chosen, sequence, answers(chosen, seed, sequence))
 
 
 def poll(chosen: Description, sequence: int, state: str = wire.WORKING) -> bytes:

@@ -25,9 +25,10 @@ from fedvi.cli.main import main
 from fedvi.console import progress
 from fedvi.errors import LedgerRolledBack
 from fedvi.federation.coordinator import Coordinator
-from fedvi.federation.coordinator_file import CoordinatorFile, SiteRecord
+from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.demo.local import free_port
 from fedvi.federation.description import Description
+from fedvi.federation.records import SiteRecord
 from fedvi.federation.settings import SiteSettings
 from fedvi.federation.status import ago, status_of
 from fedvi.federation.transports.flare.processes import MARK
@@ -96,7 +97,7 @@ def test_template_is_a_federation_that_can_be_made(tmp_path: Path, here: Here) -
     code, text, _ = here("federation", "template")
     assert code == 0
     content = tomllib.loads(text)
-    assert {"name", "sites", "schema", "coordinator", "training", "privacy", "stop"} <= set(content)
+    assert {"name", "sites", "schema", "coordinator", "training", "privacy", "start", "stop"} <= set(content)
     SCHEMA.save(tmp_path / "schema.toml")
     (tmp_path / "federation.toml").write_text(text)
     code, out, err = here("federation", "init", tmp_path / "federation.toml", "--out", tmp_path / "made")
@@ -381,7 +382,7 @@ def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]], her
         assert ended == code, out + err
         return out if code == 0 else err
 
-    run("federation", "init", write_description(tmp_path, updates=40), "--out", folder)
+    run("federation", "init", write_description(tmp_path, updates=20), "--out", folder)
     tables = {
         site: write_table(tmp_path / f"{site}.csv", number) for number, site in enumerate(("north", "south", "west"))
     }
@@ -403,18 +404,18 @@ def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]], her
     start()
     assert "is running already" in run("federation", "start", folder, "--no-page", code=2)
     north = join("north")
-    eventually(lambda: states()["north"].updates >= 1)
+    eventually(lambda: states()["north"].sequence >= 1)
     run("site", "pause", north)
     eventually(lambda: states()["north"].state == "paused")
     assert json.loads(run("site", "status", north, "--json"))["state"] == "paused"
     run("federation", "add", folder, "west")
     west = join("west")
-    eventually(lambda: states()["west"].updates >= 1)
+    eventually(lambda: states()["west"].sequence >= 1)
     assert "Stopped" in run("federation", "stop", folder)
-    released = {name: site.updates for name, site in states().items()}
+    released = {name: site.sequence for name, site in states().items()}
     start()
     south = join("south")
-    eventually(lambda: states()["south"].updates >= 1)
+    eventually(lambda: states()["south"].sequence >= 1)
     assert "Left" in run("site", "leave", south)
     assert states()["south"].state == "left"
     run("site", "join", south, "--yes", "--background")  # it may come back, while the others are not done
@@ -422,8 +423,8 @@ def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]], her
     run("site", "resume", north)
     eventually(lambda: {site.state for site in states().values()} == {"finished"})
     eventually(lambda: not (folder / "start.pid").exists())
-    assert all(states()[name].updates >= count for name, count in released.items())
-    assert {site.updates for site in states().values()} == {40}
+    assert all(states()[name].sequence >= count for name, count in released.items())
+    assert {site.sequence for site in states().values()} == {20}
 
     model = tmp_path / "model.fedvi"
     assert "Checked" in run("federation", "export", folder, "--out", model)
@@ -436,5 +437,5 @@ def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]], her
     assert "The federation is over" in run("federation", "start", folder, "--no-page")
     for site, kit in (("north", north), ("south", south), ("west", west)):
         found = json.loads(run("site", "status", kit, "--json"))
-        assert found["releases"] == 41, site
+        assert found["releases"] == 20, site
         assert not found["running"]

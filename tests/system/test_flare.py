@@ -24,9 +24,9 @@ import small_federation
 from engines import LEAKS, content, ended, make_folder, new_project, wait_for
 from fedvi.errors import InputError
 from fedvi.federation.coordinator import Coordinator
-from fedvi.federation.coordinator_file import SiteRecord
 from fedvi.federation.description import Description
 from fedvi.federation.invitation import KIT_FILES, unpack_kit
+from fedvi.federation.records import SiteRecord
 from fedvi.federation.transports.flare.controller import SiteController
 from fedvi.federation.transports.flare.jobs import write_job
 from fedvi.federation.transports.flare.kits import add_site, make_kits
@@ -239,7 +239,7 @@ class Recorder:
         return b"answer"
 
     def site(self, name: str) -> SiteRecord:
-        return SiteRecord(name, "working", 0, 1, "", None, 1, 0, None, 0, 0, None)
+        return SiteRecord(name, "working", 1)
 
 
 def ask(folder: Path, payload: Any) -> tuple[Message, Recorder]:

@@ -156,7 +156,7 @@ def test_hostile_site_and_hostile_coordinator_get_no_file_no_token_and_no_say(
 ) -> None:
     """South and the coordinator's own processes ask for what they must not have; north, honest, goes on meanwhile."""
     (tmp_path / "secret.txt").write_text("rows of north")
-    description = new_project(updates=3000)
+    description = new_project(updates=1000, epsilon=10.0)
     folder = make_folder(tmp_path, description)
     tiny_description(tmp_path, 1, description.sites)  # writes the tables
     for site in description.sites:
@@ -193,4 +193,4 @@ def test_hostile_site_and_hostile_coordinator_get_no_file_no_token_and_no_say(
     assert "adhoc connector" not in north_log
     with Coordinator.open(folder / "coordinator.db") as server:
         assert server.refusals() == []
-        assert server.verify() < 1e-6
+        assert [each.sequence for each in server.applied()] == list(range(1, server.version + 1))

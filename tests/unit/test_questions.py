@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import norm
 
-from fedvi import FullGaussian, Gaussian, LinearRegression, LogisticRegression
+from fedvi import FullGaussian, Gaussian, LinearRegression, LogisticRegression, NoiseAwarePVI
 from fedvi.compiling import jax, jnp
+from fedvi.errors import ImproperError, InputError
 from fedvi.inference.questions import AnswerSums, Question, numbers_of
 from fedvi.models.linear import WINDOW
 from fedvi.numerics import on_row_grid, row_lengths
@@ -175,3 +178,41 @@ def test_without_privacy_nothing_is_bounded() -> None:
     centre, whitening = (np.asarray(part, np.float64) for part in (asked.centre, asked.whitening))
     wanted = ((y > 0) - probabilities) @ ((x - centre) @ whitening)
     np.testing.assert_allclose(np.asarray(found.slope), wanted, rtol=1e-4, atol=1e-3)
+
+
+scales = st.sampled_from([0.0, 1e-30, 1e-4, 0.3, 1.0, 70.0, 1e6, 1e19, 3e37])
+signed = st.builds(lambda scale, sign: scale * sign, scales, st.sampled_from([-1.0, 1.0]))
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(
+    st.booleans(),
+    st.sampled_from([LogisticRegression(), LinearRegression()]),
+    st.tuples(scales, scales, signed, st.sampled_from([1e-12, 1e-3, 1.0, 1e5])),
+    st.tuples(signed, signed, signed, signed, st.sampled_from([0.0, 1.0, -3.0, 0.5]), signed),
+    st.integers(0, 50),
+)
+def test_one_row_moves_an_answer_by_at_most_one_whatever_question_is_sent(
+    full: bool, model: Any, sizes: tuple[float, ...], numbers: tuple[float, ...], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    centre, whitening, mean, variance = sizes
+    with np.errstate(all="ignore"):
+        spread = variance * np.eye(DIM) if full else np.full(DIM, variance)
+        q: Any = (FullGaussian if full else Gaussian).from_moments(mean * rng.normal(size=DIM), spread)
+        mapped = whitening * rng.normal(size=(DIM, DIM) if full else DIM)
+        parts: list[Any] = [jnp.asarray(part, jnp.float32) for part in (centre * rng.normal(size=DIM), mapped)]
+        parts += [q, *(jnp.asarray(number, jnp.float32) for number in numbers)]
+        asked = Question(*parts)
+    try:
+        NoiseAwarePVI().check_sent(asked, BOUND)
+    except (InputError, ImproperError):
+        return  # no site answers it
+    x, y = table(seed, 30)
+    gone = seed % len(x)
+    rest = np.arange(len(x)) != gone
+    found, without = answer(asked, x, y, model), answer(asked, x[rest], y[rest], model)
+    own = answer(asked, x[~rest], y[~rest], model)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, without + own, rtol=0, atol=1.5 * GRID)
+    assert np.linalg.norm(own) <= 1

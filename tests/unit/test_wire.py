@@ -48,8 +48,7 @@ requests = st.builds(
     Request,
     texts,
     texts,
-    st.sampled_from([wire.POLL, wire.FACTOR, wire.WIDTH]),
-    whole,
+    st.sampled_from([wire.POLL, wire.FACTOR]),
     whole,
     st.sampled_from([wire.WORKING, wire.PAUSED, wire.SPENT, wire.FINISHED, wire.LEFT]),
     declared,
@@ -58,7 +57,7 @@ requests = st.builds(
 answers = st.builds(
     Answer,
     texts,
-    st.sampled_from([wire.POSTERIOR, wire.REFUSED]),
+    st.sampled_from([wire.QUESTION, wire.WAIT, wire.REFUSED]),
     whole,
     whole,
     texts,
@@ -98,14 +97,13 @@ def with_header(header: bytes, beside: Mapping[str, Any] | None = None, data: by
     return signed(tensors({wire.HEADER: whole_header, **(beside or {})}, header + data))
 
 
-ANSWER = {"federation": "f", "kind": "posterior", "version": 3, "applied": 1, "stop": "", "code": "", "reason": ""}
+ANSWER = {"federation": "f", "kind": "question", "version": 3, "applied": 1, "stop": "", "code": "", "reason": ""}
 DECLARED = {"rows": 9, "epsilon": 0.5, "epsilon_max": 1.0, "delta": 1e-3, "events": [{"kind": "gaussian", "count": 2}]}
 REQUEST = {
     "federation": "f",
     "schema": "s",
     "kind": "poll",
     "sequence": 1,
-    "based_on": 0,
     "state": "working",
     "declared": DECLARED,
 }
@@ -187,7 +185,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
     | st.floats()
     | st.text(max_size=5)
     | st.integers(-(2**40), 2**40)
-    | st.sampled_from([10**400, -1, 2**31, 2**31 - 1, 2**63, 1e308, "poll", "factor", "working", "posterior"]),
+    | st.sampled_from([10**400, -1, 2**31, 2**31 - 1, 2**63, 1e308, "poll", "factor", "working", "question"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=8,
 )
@@ -347,7 +345,7 @@ def test_arrays_that_are_not_what_they_say_are_refused(entry: Any) -> None:
 
 @pytest.mark.parametrize("length", [0, 7, 2**20, 2**63, 2**64 - 1])
 def test_a_header_of_the_tensors_that_lies_about_its_length_is_refused(length: int) -> None:
-    body = encode(Answer("f", wire.POSTERIOR, 0, 0))[START:]
+    body = encode(Answer("f", wire.QUESTION, 0, 0))[START:]
     with pytest.raises(MalformedRelease):
         decode(signed(struct.pack("<Q", length) + body[8:]), Answer, ROOM)
 
@@ -365,10 +363,10 @@ def test_a_header_may_be_as_long_as_allowed_and_no_longer() -> None:
         decode(with_header(longest + b" "), Answer, 1 << 20)
 
 
-@pytest.mark.parametrize("version", [0, 1, 255])
+@pytest.mark.parametrize("version", [0, 2, 255])
 def test_another_version_of_the_format_is_refused_with_the_remedy(version: int) -> None:
-    body = encode(Answer("f", wire.POSTERIOR, 0, 0))[START:]
-    with pytest.raises(MalformedRelease, match=rf"version 2 .* got {version}\. Install the same fedvi everywhere"):
+    body = encode(Answer("f", wire.QUESTION, 0, 0))[START:]
+    with pytest.raises(MalformedRelease, match=rf"version 3 .* got {version}\. Install the same fedvi everywhere"):
         decode(signed(body, version), Answer, ROOM)
 
 
@@ -423,7 +421,7 @@ def test_arrays_become_a_tree_only_if_number_shapes_and_types_are_those_of_the_t
 
 def test_a_tree_comes_back_from_its_arrays() -> None:
     q = Gaussian.from_moments(jnp.array([1.0, -2.0, 3.0]), jnp.array([0.5, 1.0, 2.0]))
-    sent = encode(Answer("f", wire.POSTERIOR, 1, 1, arrays=wire.arrays_of(q)))
+    sent = encode(Answer("f", wire.QUESTION, 1, 1, arrays=wire.arrays_of(q)))
     assert wire.size_of(q) >= 24
     back = wire.tree_of(Gaussian.standard(3), decode(sent, Answer, wire.size_of(q)).arrays)
     assert (np.asarray(back.natural_mean) == np.asarray(q.natural_mean)).all()

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from fedvi.federation.coordinator_file import CoordinatorFile, Refusal
+    from fedvi.federation.coordinator_file import CoordinatorFile
+    from fedvi.federation.records import Refusal
     from fedvi.federation.status import SiteStatus, Status
 
 app = typer.Typer(help="Coordinate a real federation of sites over mutual TLS.", no_args_is_help=True)
@@ -125,13 +126,22 @@ def start(
             raise
         finally:
             supervisor.stop()
-        show(table_of(status_of(store)))
+        found = status_of(store)
+        show(table_of(found), *arrival(found))
         typer.echo(f"Over: {store.stop}. Write the posterior: fedvi federation export {folder} --out model.fedvi")
 
 
 @app.command()
+def begin(folder: Folder) -> None:
+    """Ask the first question now, whoever of those in [start] wait_for is missing. They may still join, late."""
+    with _opened(folder) as store:
+        store.begin()
+    typer.echo("Whoever is at work is asked when it calls next.")
+
+
+@app.command()
 def status(folder: Folder, as_json: AsJson = False) -> None:
-    """Show q's version and every site: state, last seen, updates, declared budget, staleness, refusals."""
+    """Show the questions, whether q has arrived, and every site: state, last seen, answers, budget, refusals."""
     from fedvi.federation.service import running
     from fedvi.federation.status import status_of
 
@@ -140,7 +150,7 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
     if as_json:
         print_json(dataclasses.asdict(found) | {"running": is_running})
         return
-    show(table_of(found))
+    show(table_of(found), *arrival(found))
     over = f"over: {found.stop}" if found.over else f"ending: {found.stop}" if found.stop else "not over"
     typer.echo(f"The federation is {over}; the coordinator is {'running' if is_running else 'not running'}.")
     show(*found.health, *map(_refusal, found.refusals[:SHOWN_REFUSALS]))
@@ -158,9 +168,7 @@ def _refusal(each: Refusal) -> str:
 @app.command()
 def stop(
     folder: Folder,
-    end: Annotated[
-        bool, typer.Option("--end", help="End the federation. Sites first send their final release.")
-    ] = False,
+    end: Annotated[bool, typer.Option("--end", help="End the federation. Sites answer nothing more.")] = False,
 ) -> None:
     """Stop the coordinator. Sites wait until it is started again. With --end, tell them that it is over instead."""
     from fedvi.federation.service import ask_to_stop
@@ -168,7 +176,7 @@ def stop(
     if end:
         with _opened(folder) as store:
             store.end("the coordinator ended it")
-        typer.echo("Sites are told so when they call next. They then send their final release.")
+        typer.echo("Sites are told so when they call next, and release nothing more.")
         typer.echo(f"Leave the coordinator running until it is over: fedvi federation status {folder}")
     else:
         stopped = ask_to_stop(folder / PID)
@@ -189,8 +197,12 @@ def export(
         difference = store.verify()
         fitted = fitted_of(store)
     fitted.save(out)
-    typer.echo(f"Wrote {out} after {fitted.settings['version']} updates. Next: fedvi inspect {out}")
-    typer.echo(f"Checked: q and the product of prior and all stored factors differ by {difference:.1g}.")
+    typer.echo(f"Wrote {out} of {fitted.settings['version']} answers. Next: fedvi inspect {out}")
+    typer.echo(
+        "Checked: all questions and q follow from the stored answers; q as it is stored and as it was read again "
+        f"differ by {difference:.1g} nats."
+    )
+    show(fitted.convergence, *fitted.warnings)
 
 
 @app.command()
@@ -244,7 +256,7 @@ def _shown() -> Iterator[Callable[[Callable[[], Status]], None]]:
                 found = status()
                 states = [site.state for site in found.sites]
                 counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-                text = f"q after {found.version} updates; sites: {counts}"
+                text = f"question {found.asked} of {found.questions}, {found.version} answers; sites: {counts}"
                 if text != said:
                     typer.echo(text)
                 due, said = time.monotonic() + 10, text
@@ -260,12 +272,18 @@ def table_of(status: Status) -> Table:
     def row(site: SiteStatus) -> tuple[object, ...]:
         seen = "never" if site.last_seen is None else ago(status.time - site.last_seen)
         epsilon = "-" if site.epsilon is None else f"{rounded_up(site.epsilon)} of {site.epsilon_max:g}"
-        rows, stale = ("-" if number is None else number for number in (site.rows, site.staleness))
-        return site.name, site.state, seen, site.updates, rows, epsilon, stale, site.refused
+        rows = "-" if site.rows is None else site.rows
+        return site.name, site.state, seen, f"{site.answered} of {status.questions}", rows, epsilon, site.refused
 
     return table(
-        "site|state|>last seen|>updates|>rows|>epsilon declared|>stale|>refused",
+        "site|state|>last seen|>answers|>rows|>epsilon declared|>refused",
         map(row, status.sites),
-        title=f"{status.name}: q after {status.version} updates",
-        caption="stale: updates of others that a site's last one had not seen",
+        title=f"{status.name}: question {status.asked} of {status.questions}",
     )
+
+
+def arrival(status: Status) -> list[str]:
+    """Return whether q is where it should be, in words; nothing before there is anything to say."""
+    if status.arrived is None:
+        return []
+    return ["Arrived: q is where it should be." if status.arrived else "Not arrived: q is not yet where it should be."]

@@ -89,7 +89,7 @@ def join(
         with settings.open(patience=1.0) as site:  # makes ledger and file, or finds what is wrong with them
             for line in site.noticed:
                 typer.echo(f"Noticed (this stays here): {line}.")
-            typer.echo(f"The ledger admits {site.remaining} more updates.")
+            typer.echo(f"The ledger admits {site.remaining} more answers.")
         dataclasses.replace(settings, accept=()).save()  # a confirmation holds once: the ledger has it now
         _want(settings, WORKING)
         if not background:
@@ -131,16 +131,15 @@ def status(kit: Kit, as_json: AsJson = False) -> None:
         )
         return
     when = "" if site.heard is None else datetime.datetime.fromtimestamp(site.heard).strftime("%F %T")
-    answer = f"{when}, q after {site.version} updates" if when else "none yet"
+    answer = f"{when}, with {site.version} answers of all sites" if when else "none yet"
     wanted = f", wanted: {site.wanted}" if site.wanted not in (WORKING, site.said) else ""
     pending = ", the last one not acknowledged yet" if site.pending is not None else ""
-    final = ", with the final release" if site.width else ""
     epsilon = f"{rounded_up(book.spent.epsilon)} of {book.budget.epsilon:g} at delta {book.budget.delta:g}"
     over = "is over" if site.said == FINISHED else "ends"
     lines = (
         f"Federation {settings.description.name}; this site: {site.said or UNHEARD}{wanted}; its command is "
         f"{'running' if is_running else 'not running'}.",
-        f"Releases: {site.releases}{final}{pending}.",
+        f"Releases: {site.releases} of {settings.description.spec.updates}{pending}.",
         f"Last answer of the coordinator: {answer}.",
         f"Spent: epsilon {epsilon}. Ledger: {settings.ledger}",
         site.stop and f"The federation {over}: {site.stop}.",
@@ -179,7 +178,7 @@ def leave(
 
     settings = _joined(kit)
     if _load(settings).said == FINISHED:
-        typer.echo("The federation is over for this site: it has made its final release.")
+        typer.echo("The federation is over for this site.")
         return
     _want(settings, LEFT)
     deadline = time.monotonic() + patience
@@ -214,7 +213,7 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
         f"Your {len(encoded.x)} rows stay here{hidden}. You are about to promise that whoever",
         "sees all that this site ever sends can hardly tell whether any one row was there:",
         f"  epsilon {settings.epsilon:g} at delta {budget.delta:g}, if one row is added or removed; never more",
-        f"  at most {description.updates} updates and a final release of one number, each paid before it is made",
+        f"  at most {description.spec.updates} releases, each the answer to a question, paid before it is made",
         f"  ledger: {settings.ledger}",
         f"Public: that you take part, and the declared number of rows, {rows}. It holds for ever. Declare one that you",
         "would give with or without any one person (--public-rows).",
@@ -226,7 +225,7 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
 
 
 def _work(settings: SiteSettings, deadline: float | None = None) -> None:
-    """Keep the engine's process alive until the site has made its final release."""
+    """Keep the engine's process alive until the federation is over for the site."""
     from fedvi.federation.transports.flare import site_parent
     from fedvi.federation.wire import FINISHED, LEFT
 
@@ -239,7 +238,7 @@ def _work(settings: SiteSettings, deadline: float | None = None) -> None:
         said = text
 
     try:
-        with progress("site", settings.description.updates, "updates", otherwise=say) as shown:
+        with progress("site", settings.description.spec.updates, "answers", otherwise=say) as shown:
             while True:
                 site = _load(settings)
                 shown(site.releases, f"{site.said or 'connecting'}{': ' + site.note if site.note else ''}")

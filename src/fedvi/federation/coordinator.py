@@ -1,12 +1,14 @@
 """The durable coordinator: one way to change its file.
 
-    handle(name, bytes) -> bytes        decode, check, apply in ONE transaction, answer with q
+    handle(name, bytes) -> bytes        decode, check, apply in ONE transaction, answer with the site's next question
 
-A release whose number was applied already is answered with the current q and changes nothing; any other number than
-the next one is refused. Whoever calls says who sent the bytes: the engine, by the certificate, never the message.
+Release k of a site is its answer to question k. A release whose number was taken already changes nothing and is
+answered again; any other number than the next one is refused. Whoever calls says who sent the bytes: the engine, by the
+certificate, never the message.
 
-A message costs the same however many sites there are: it needs one site's factor and the product of all. The step is
-`server_step`, the one that simulations use.
+Every message is a reason to look whether all answers to the last question are there (`fedvi.federation.turns`). If so,
+q is read out of all answers and the next question asked, in the same transaction. A site whose next question was not
+asked yet is told to wait, and asks again. The step is `server_step`, the one that simulations use.
 """
 
 from __future__ import annotations
@@ -17,24 +19,41 @@ import math
 import time
 from dataclasses import replace
 from functools import cached_property
+from typing import cast
 
 import msgspec
 import numpy as np
 
-from fedvi.errors import AbsurdRelease, FedviError, MalformedRelease, OtherFederation, OutOfSequence, ReleaseRefused
-from fedvi.families.base import Factor, extent
+from fedvi.errors import (
+    AbsurdRelease,
+    FedviError,
+    MalformedRelease,
+    OtherFederation,
+    OutOfSequence,
+    ReleaseRefused,
+)
+from fedvi.families.messages import Messages
 from fedvi.federation import wire
-from fedvi.federation.coordinator_file import Applied, CoordinatorFile, Product, Refusal, SiteRecord
-from fedvi.federation.widths import Said
-from fedvi.federation.wire import POSTERIOR, REFUSED, Answer, Request
-from fedvi.inference.algorithms import LARGEST_PREDICTOR
+from fedvi.federation.coordinator_file import CoordinatorFile
+from fedvi.federation.records import Applied, Reading, Refusal, SiteRecord
+from fedvi.federation.turns import Turn
+from fedvi.federation.wire import QUESTION, REFUSED, WAIT, Answer, Declared, Request
+from fedvi.inference.asking import Asked
 from fedvi.inference.server import Server, ServerState
 from fedvi.inference.update import Release
 from fedvi.numerics import default_namespace
+from fedvi.privacy.sampling import most_rows
 from fedvi.pytree import repeat, take, tree_map
 
 REFUSALS = 1000
 """How many refusals are kept; of all, their number is."""
+
+FAR = 10.0
+"""Standard deviations of noise that no honest answer exceeds."""
+
+MOST_ROWS, LEAST_EPSILON, MOST_NOISE = 10, 0.1, 30.0
+"""What a site may declare: rows and epsilon in parts of those of the description, noise in parts of what that epsilon
+asks for. Answers are added up, so that one with much more noise would drown those of all others."""
 
 SEEN = 1.0
 """Seconds after which hearing from a site again is worth a write."""
@@ -44,6 +63,7 @@ class Coordinator(CoordinatorFile):
     """The coordinator's file, and the answers to what sites send."""
 
     clock = staticmethod(time.time)
+    _since = math.inf
 
     def handle(self, name: str, data: bytes) -> bytes:
         """Return the answer to bytes that came from site `name`. What is wrong with them is an answer too."""
@@ -67,6 +87,7 @@ class Coordinator(CoordinatorFile):
                 f"Site {name!r} was set up for another federation ({request.federation[:12]!r}, here "
                 f"{self.description.digest[:12]!r}). Give it the kit of this one."
             )
+        self._check_declared(name, request.declared)
         known = site
         if request.kind == wire.POLL:
             _check_poll(request, site)
@@ -74,105 +95,138 @@ class Coordinator(CoordinatorFile):
             known = replace(site, repeated=site.repeated + 1)
         elif request.sequence != site.sequence + 1:
             raise OutOfSequence(f"Expected release {site.sequence + 1} of {name!r}, got {request.sequence}.")
-        elif site.width is not None:
-            raise OutOfSequence(f"Expected nothing more of {name!r} after its final release, got {request.sequence}.")
-        elif request.kind == wire.FACTOR:
-            known = self._updated(site, request, digest, time_now)
         else:
-            width = self._final_number(request, name)
-            known = replace(site, sequence=request.sequence, digest=digest, width=width)
+            known = self._answered(site, request, digest, time_now)
         recent = site.last_seen is not None and 0 <= time_now - site.last_seen < SEEN
         if request.kind != wire.POLL or request.state != site.state or not recent:
             self._save(replace(known, state=request.state, declared=request.declared, last_seen=time_now))
-        self._stop_if_due(time_now)
-        now = self._product()
-        arrays = wire.arrays_of(self._posterior(now))
-        return Answer(self.description.digest, POSTERIOR, now.version, known.sequence, now.stop, arrays=arrays)
+        turns = self._turns(time_now)
+        self._stop_if_due(turns, time_now)
+        asked = self._asked_if_due(turns, time_now)
+        version, stop, number = self.version, self.stop, known.sequence
+        told = Answer(self.description.digest, WAIT, version, number, stop)
+        begun = self.begun or self.description.start.begins(turns, time_now)
+        if stop or not begun or number >= int(asked.count):
+            return told
+        question = wire.arrays_of(take(asked.questions, number))
+        return msgspec.structs.replace(told, kind=QUESTION, arrays=question)
 
     def _save(self, site: SiteRecord) -> None:
         columns = vars(site) | {"declared": msgspec.json.encode(site.declared).decode()}
         self._database.update("sites", columns, "WHERE name = ?", site.name)
 
-    def _updated(self, site: SiteRecord, request: Request, digest: str, time_now: float) -> SiteRecord:
-        """Apply a factor: `q <- q * t_new / t_stored`. Return what is known of the site then."""
-        name, now = site.name, self._product()
-        if site.updates >= self.description.updates:
-            raise OutOfSequence(
-                f"Expected at most {self.description.updates} updates of {name!r}, as was agreed, got one more. All "
-                "that is left to take is its final release, when the federation ends."
-            )
-        factor = wire.tree_of(self._unit, request.arrays)
-        self._check_size(name, request.sequence, factor)
-        if request.based_on > now.version:
-            raise MalformedRelease(
-                f"Release {request.sequence} of {name!r} says that it is based on version {request.based_on} of the "
-                f"posterior, of which there are {now.version}."
-            )
-        before = self._server(site, now)
-        release = Release(factor, default_namespace().int32(request.sequence), schema=request.schema)
-        after = tree_map(np.asarray, before.receive(name, release).state)
-        q = after.posterior
-        change, found = float(q.kl(before.posterior)), float(extent(q))
-        if not math.isfinite(change):
-            raise AbsurdRelease(
-                f"Release {request.sequence} of {name!r} would change the posterior beyond all measure."
-            )
-        most = LARGEST_PREDICTOR / self.description.schema.feature_bound
-        if found > most / 2:  # sites round differently
-            raise AbsurdRelease(
-                f"Release {request.sequence} of {name!r} would take the posterior's means or standard deviations to "
-                f"{found:.3g}; no site takes one beyond {most:g}."
-            )
-        calm = change < self.description.stop.change
-        if not calm:
-            self._database.execute("UPDATE sites SET calm = 0 WHERE calm > 0")
-        self._database.execute(
-            "UPDATE federation SET version = ?, product = ?, lost = ?, started = ifnull(started, ?)",
-            (now.version + 1, wire.pack(after.product), wire.pack(after.lost), time_now),
-        )
-        update = Applied(now.version + 1, name, request.sequence, request.based_on, change, time_now, digest)
-        self._database.insert("applied", dataclasses.astuple(update))
-        stored = wire.pack(take(after.factors, 0))
-        self._database.update("sites", {"factor": stored}, "WHERE name = ?", name)
-        return replace(
-            site,
-            sequence=request.sequence,
-            digest=digest,
-            updates=site.updates + 1,
-            calm=site.calm + 1 if calm else 0,
-            staleness=now.version - request.based_on,
-        )
-
-    def _check_size(self, name: str, sequence: int, factor: Factor) -> None:
-        largest = self.description.largest
-        for field, values in vars(factor).items():
-            numbers = np.asarray(values)
-            limit = largest**2 if field == "noise" else largest
-            most = float(np.max(np.abs(numbers))) if np.isfinite(numbers).all() else 0.0  # others are found later
-            if most > limit:
-                raise AbsurdRelease(
-                    f"Release {sequence} of {name!r} has a {field.replace('_', ' ')} of {most:.3g}; rows as they "
-                    f"were declared cannot say more than {limit:.3g}."
-                )
-
-    def _server(self, site: SiteRecord, now: Product) -> Server:
-        """Return the server as it looks to one site: its own factor, and the product of all."""
-        xp = default_namespace()
+    def _answered(self, site: SiteRecord, request: Request, digest: str, time_now: float) -> SiteRecord:
+        """Take the answer to the site's next question. Return what is known of the site then."""
+        name, number, version = site.name, request.sequence, self.version + 1
+        if number > int(self.asked.count):
+            raise OutOfSequence(f"Expected nothing of {name!r} before question {number} was asked, got an answer.")
+        xp, before = default_namespace(), self._factor(name)
         state = ServerState(
             prior=self.description.spec.prior,
-            factors=repeat(self._factor(site.name), 1),
+            factors=repeat(before, 1),
             sequence=xp.full(1, site.sequence, xp.int32),
-            product=now.product,
-            lost=now.lost,
-            version=xp.int32(now.version),
+            product=before,
+            lost=self._unit,
+            version=xp.int32(version - 1),
         )
-        return Server((site.name,), state, self.description.schema.digest)
+        release = Release(wire.tree_of(self._unit, request.arrays), xp.int32(number), schema=request.schema)
+        server = Server((name,), state, self.description.schema.digest).receive(name, release)
+        factor = cast(Messages, tree_map(np.asarray, take(server.state.factors, 0)))
+        self._check_answer(name, number, before, factor, request.declared)
+        self._database.execute("UPDATE federation SET version = ?, started = ifnull(started, ?)", (version, time_now))
+        self._database.insert("applied", dataclasses.astuple(Applied(version, name, number, time_now, digest)))
+        self._database.update("sites", {"factor": wire.pack(factor)}, "WHERE name = ?", name)
+        return replace(site, sequence=number, digest=digest)
 
-    def _stop_if_due(self, time_now: float) -> None:
+    def _check_declared(self, name: str, declared: Declared) -> None:
+        """Raise if a site declares what cannot be, before it has paid for anything."""
+        rows, least = self.description.rows, LEAST_EPSILON * self.description.epsilon
+        if not 0 < declared.rows <= MOST_ROWS * rows:
+            raise AbsurdRelease(
+                f"Site {name!r} declares {declared.rows} rows, and the federation was made for about {rows} of all "
+                "sites. Make one with the right number, or declare fewer."
+            )
+        if declared.epsilon_max < least:
+            raise AbsurdRelease(
+                f"Site {name!r} has epsilon {declared.epsilon_max:g}, and the federation was made for "
+                f"{self.description.epsilon:g}: its noise would drown the answers of all others. Expected at least "
+                f"{least:g}."
+            )
+
+    def _check_answer(self, name: str, number: int, before: Messages, after: Messages, declared: Declared) -> None:
+        """Raise unless an answer is one that the declared rows can give, and all earlier ones are as they were."""
+        others = np.arange(len(after.rows)) != number - 1
+        pairs = zip(_parts(before), _parts(after), strict=True)
+        if not all(np.array_equal(one[others], other[others]) for one, other in pairs):
+            raise MalformedRelease(f"Expected release {number} of {name!r} to change its answer {number} only.")
+        sums, noise, rows = (part[number - 1] for part in _parts(after))
+        if rows != np.float32(declared.rows):
+            raise AbsurdRelease(f"Release {number} of {name!r} is of {rows:g} rows; {declared.rows} were declared.")
+        deviation, most = math.sqrt(noise), MOST_NOISE * self._planned_noise
+        if not 0 < deviation <= most:
+            raise AbsurdRelease(
+                f"Release {number} of {name!r} says that its noise is {deviation:.3g}; it must be above 0 and at most "
+                f"{most:.3g}."
+            )
+        length = float(np.linalg.norm(np.asarray(sums, np.float64)))
+        longest = most_rows(declared.rows) + deviation * (math.sqrt(len(sums)) + FAR)
+        if length > longest:
+            raise AbsurdRelease(
+                f"Release {number} of {name!r} has length {length:.3g}; {declared.rows} rows and their noise cannot "
+                f"say more than {longest:.3g}."
+            )
+
+    @cached_property
+    def _planned_noise(self) -> float:
+        """Standard deviation of the noise in an answer of a site with the suggested budget and its share of rows."""
+        spec, share, budget = self.description.spec, *self.description.share
+        noise = spec.algorithm.calibrated(spec.prior, budget, share, spec.updates).protection.noise_multiplier
+        assert noise is not None
+        return float(noise)
+
+    def _turns(self, time_now: float) -> list[Turn]:
+        """Return where sites are. A coordinator that was away has patience from its return on."""
+        self._since = min(self._since, time_now)
+        return [
+            turn if turn.heard is None else replace(turn, heard=max(turn.heard, self._since)) for turn in self.turns()
+        ]
+
+    def _asked_if_due(self, turns: list[Turn], time_now: float) -> Asked:
+        """Read all answers, and ask the next question, if all are there that can be expected; return what was asked."""
+        asked, version, stop = self.asked, self.version, self.stop
+        (seen,) = self._database.only("SELECT ifnull(max(version), 0) FROM readings")
+        if version == seen or not (stop or self.description.start.closes(turns, int(asked.count), time_now)):
+            return asked
+        found = self._checked(asked, version)
+        if stop:  # nobody will answer any more
+            found = replace(found, questions=asked.questions, count=asked.count)
+        change = float(found.posterior.kl(asked.posterior))
+        reading = version, int(found.count), change, float(found.arrived), float(found.limit), time_now
+        self._database.insert("readings", dataclasses.astuple(Reading(None, *reading)))  # type: ignore[arg-type]
+        self._database.update("federation", {"asked": wire.pack(found)})
+        return found
+
+    def _checked(self, asked: Asked, version: int) -> Asked:
+        """Return what is read out of all answers, or raise `AbsurdRelease` if nobody could work with it."""
+        spec = self.description.spec
+        try:
+            found = self.read(self.factors(), asked, version)
+            sound = all(np.isfinite(leaf).all() for leaf in (found.posterior.mean, found.posterior.std))
+            if int(found.count) > int(asked.count):
+                spec.algorithm.check_sent(
+                    take(found.questions, int(asked.count)), self.description.schema.feature_bound
+                )
+        except (ValueError, ArithmeticError) as error:
+            raise AbsurdRelease(f"No posterior can be read with the last answer: {error}") from None
+        if not sound:
+            raise AbsurdRelease("With the last answer the posterior would be beyond all measure.")
+        return found
+
+    def _stop_if_due(self, turns: list[Turn], time_now: float) -> None:
         if self.stop:
             return
         seconds = 0.0 if self.started is None else time_now - self.started
-        if reason := self.description.stop.reason(self.states(), seconds):
+        if reason := self.description.stop.reason([turn.state for turn in turns], seconds):
             self.end(reason)
 
     def _refused(self, name: str, error: ReleaseRefused) -> Answer:
@@ -187,19 +241,6 @@ class Coordinator(CoordinatorFile):
             version, stop = self.version, self.stop
         return Answer(self.description.digest, REFUSED, version, applied, stop, code=error.code, reason=refusal.reason)
 
-    def _final_number(self, request: Request, name: str) -> float:
-        """Return the number that a site says about the width of the posterior."""
-        numbers = [np.asarray(array) for array in request.arrays.values()]
-        if len(numbers) != 1 or numbers[0].shape != () or not np.isfinite(numbers[0]):
-            raise MalformedRelease(f"Expected one finite number about the width from {name!r}, got something else.")
-        number, declared = float(numbers[0]), request.declared
-        said = Said.of(number, declared.rows, declared.epsilon_max, declared.delta)
-        if abs(number) > self.description.largest or (said is not None and not said.is_possible):
-            raise AbsurdRelease(
-                f"The number of {name!r} about the width is {number:.3g}; no {declared.rows} rows can give that."
-            )
-        return number
-
     @cached_property
     def _largest(self) -> int:
         return wire.size_of(self._unit) + wire.LARGEST_HEADER
@@ -213,6 +254,10 @@ def _check_poll(request: Request, site: SiteRecord) -> None:
         )
     if request.arrays:
         raise MalformedRelease(f"Expected no arrays in a question of {site.name!r}, got {len(request.arrays)}.")
+
+
+def _parts(factor: Messages) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.asarray(factor.sums), np.asarray(factor.noise), np.asarray(factor.rows)
 
 
 def _printable(error: Exception) -> str:

@@ -1,115 +1,66 @@
-"""The coordinator's file: every site's factor, their product, and what was applied and refused when.
+"""The coordinator's file: every site's answers, the questions, what was read when, and what was refused.
 
-    q = prior * t_1 * ... * t_M        always, whatever was killed when: a release changes factor and product in one
-                                       transaction, and `verify` adds the factors up again
+    q = read(prior, questions, sum of all sites' answers)      `verify` reads all of it again
 
-    federation   one row: the description, the product of all factors and what its rounding lost, when it began, stop
-    sites        one row each: factor, number of its last release, what it says about itself
-    applied      every update; refusals: the newest
+    federation   one row: the description, the questions and what the last reading says, when it began, stop
+    sites        one row each: its answers, the number of the last one, what it says about itself
+    applied      every answer, in the order in which they came; readings: of how many answers q was read, and when
+    refusals     the newest
 
+An answer that was taken never changes. So it is known of every reading which answers it has seen, whoever came late.
 Several processes may have the file open, one per site's job: nothing that matters is kept in memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import msgspec
 import numpy as np
 
 from fedvi.config import search
 from fedvi.errors import InputError, UnknownClient
-from fedvi.families.base import Factor, GaussianFamily
+from fedvi.families.base import GaussianFamily
+from fedvi.families.messages import Messages
 from fedvi.federation.description import Description, check_name
+from fedvi.federation.records import ABSENT, Applied, Reading, Refusal, SiteRecord
+from fedvi.federation.turns import Turn
 from fedvi.federation.wire import FINISHED, LEFT, Declared, pack, unpack
-from fedvi.pytree import leaves, stack
+from fedvi.inference.asking import Asked
+from fedvi.inference.questions import Question
+from fedvi.inference.server import ServerState
+from fedvi.pytree import leaves, stack, take, tree_map
 from fedvi.sqlite import Database, OfDatabase
 
 FILE = "coordinator.db"
-ABSENT = "absent"
-"""State of a site that was never heard of."""
-
-FORMAT = 2
+FORMAT = 3
 SCHEMA = f"""
 PRAGMA user_version = {FORMAT};
 CREATE TABLE federation (
-    description TEXT NOT NULL, version INTEGER NOT NULL, product BLOB NOT NULL, lost BLOB NOT NULL,
+    description TEXT NOT NULL, version INTEGER NOT NULL, asked BLOB NOT NULL, begun INTEGER NOT NULL,
     started REAL, stop TEXT NOT NULL
 ) STRICT;
 CREATE TABLE sites (
-    name TEXT PRIMARY KEY, state TEXT NOT NULL, calm INTEGER NOT NULL, sequence INTEGER NOT NULL, factor BLOB NOT NULL,
-    digest TEXT NOT NULL, width REAL, updates INTEGER NOT NULL, staleness INTEGER, declared TEXT, last_seen REAL,
-    repeated INTEGER NOT NULL, refused INTEGER NOT NULL
+    name TEXT PRIMARY KEY, state TEXT NOT NULL, sequence INTEGER NOT NULL, factor BLOB NOT NULL, digest TEXT NOT NULL,
+    declared TEXT, last_seen REAL, repeated INTEGER NOT NULL, refused INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE applied (
-    version INTEGER PRIMARY KEY, site TEXT NOT NULL, sequence INTEGER NOT NULL, based_on INTEGER NOT NULL,
-    change REAL NOT NULL, time REAL NOT NULL, digest TEXT NOT NULL, UNIQUE (site, sequence)
+    version INTEGER PRIMARY KEY, site TEXT NOT NULL, sequence INTEGER NOT NULL, time REAL NOT NULL,
+    digest TEXT NOT NULL, UNIQUE (site, sequence)
+) STRICT;
+CREATE TABLE readings (
+    number INTEGER PRIMARY KEY, version INTEGER NOT NULL, asked INTEGER NOT NULL, change REAL NOT NULL,
+    arrived REAL NOT NULL, enough REAL NOT NULL, time REAL NOT NULL
 ) STRICT;
 CREATE TABLE refusals (
     number INTEGER PRIMARY KEY, time REAL NOT NULL, site TEXT NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL
 ) STRICT
 """
-
-
-@dataclasses.dataclass(frozen=True)
-class SiteRecord:
-    """What is known of a site.
-
-    state: as it said last. calm: updates in a row that changed q little. sequence, digest: of its last release.
-    width: the number of its final release; None before. staleness: updates of others that its last one had not seen.
-    repeated, refused: how many messages. declared: None before the site was heard of.
-    """
-
-    name: str
-    state: str = ABSENT
-    calm: int = 0
-    sequence: int = 0
-    digest: str = ""
-    width: float | None = None
-    updates: int = 0
-    staleness: int | None = None
-    last_seen: float | None = None
-    repeated: int = 0
-    refused: int = 0
-    declared: Declared | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Applied:
-    """An update that was applied. based_on: version of q that it was made from. change: KL(new q || old q), nats."""
-
-    version: int
-    site: str
-    sequence: int
-    based_on: int
-    change: float
-    time: float
-    digest: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Refusal:
-    """A message that was refused."""
-
-    time: float
-    site: str
-    code: str
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Product:
-    """The product of all factors, what its rounding lost, and how many updates it has seen."""
-
-    product: Factor
-    lost: Factor
-    version: int
-    stop: str
 
 
 class CoordinatorFile(OfDatabase):
@@ -120,9 +71,10 @@ class CoordinatorFile(OfDatabase):
         """Make the file of a federation that nobody has joined yet: q is the prior."""
         spec = description.spec
         unit = pack(spec.algorithm.first_factor(spec.prior))
+        first = pack(spec.algorithm.first_asked(spec.model, spec.prior))
 
         def fill(database: Database) -> None:
-            database.insert("federation", (description.to_text(), 0, unit, unit, None, ""))
+            database.insert("federation", (description.to_text(), 0, first, 0, None, ""))
             for site in description.sites:
                 _add_site(database, site, unit)
 
@@ -153,8 +105,8 @@ class CoordinatorFile(OfDatabase):
 
     @property
     def over(self) -> bool:
-        """Whether the federation has ended, and every site that ever took part has made its final release."""
-        return bool(self.stop) and {state for state, _ in self.states()} <= {FINISHED, LEFT, ABSENT}
+        """Whether the federation has ended, and every site that ever took part knows it."""
+        return bool(self.stop) and {site.state for site in self.turns()} <= {FINISHED, LEFT, ABSENT}
 
     @property
     def stop(self) -> str:
@@ -168,13 +120,18 @@ class CoordinatorFile(OfDatabase):
 
     @property
     def version(self) -> int:
-        """How many releases q has seen."""
+        """How many answers were taken."""
         return int(self._database.only("SELECT version FROM federation")[0])
 
     @property
+    def asked(self) -> Asked:
+        """The questions, and what was read out of the answers last."""
+        return unpack(self._first, self._database.only("SELECT asked FROM federation")[0])
+
+    @property
     def posterior(self) -> GaussianFamily:
-        """The current q."""
-        return self._posterior(self._product())
+        """The q of the last reading."""
+        return self.asked.posterior
 
     def add_site(self, name: str) -> None:
         """Let one more site take part."""
@@ -184,14 +141,23 @@ class CoordinatorFile(OfDatabase):
                 raise InputError(f"Expected a new site, got {name!r}, which takes part already.")
             _add_site(self._database, name, pack(self._unit))
 
+    @property
+    def begun(self) -> bool:
+        """Whether the first question is given out to whoever asks."""
+        return bool(self._database.only("SELECT begun OR version > 0 FROM federation")[0])
+
+    def begin(self) -> None:
+        """Give out the first question, whoever is missing."""
+        self._database.execute("UPDATE federation SET begun = 1")
+
     def end(self, reason: str) -> None:
-        """End the federation: sites are told so, and make their final release."""
+        """End the federation: sites are told so when they ask next, and answer nothing more."""
         self._database.execute("UPDATE federation SET stop = ? WHERE stop = ''", (reason,))
 
-    def factors(self) -> Factor:
-        """Return the factors of all sites, stacked in the order of `names`."""
+    def factors(self) -> Messages:
+        """Return the answers of all sites, stacked in the order of `names`."""
         stored = self._database.execute("SELECT factor FROM sites ORDER BY rowid")
-        stacked: Factor = stack([unpack(self._unit, factor) for (factor,) in stored])
+        stacked: Messages = stack([unpack(self._unit, factor) for (factor,) in stored])
         return stacked
 
     def at_once(self) -> AbstractContextManager[None]:
@@ -212,48 +178,81 @@ class CoordinatorFile(OfDatabase):
         found = self._database.records(SiteRecord, "sites", rest, values)
         return tuple(dataclasses.replace(each, declared=_declared(each.declared)) for each in found)
 
-    def states(self) -> list[tuple[str, int]]:
-        """Return of every site its state, and how many of its updates in a row changed q little."""
-        return [(state, calm) for state, calm in self._database.execute("SELECT state, calm FROM sites")]
+    def turns(self) -> list[Turn]:
+        """Return where every site is."""
+        return [Turn(*row) for row in self._database.execute("SELECT name, state, sequence, last_seen FROM sites")]
 
-    def applied(self, most: int | None = None) -> list[Applied]:
-        """Return the updates in their order; thinned to about so many, the last among them, if a number is given."""
-        every = 1 if most is None else max(math.ceil(self.version / most), 1)
-        thinned = "WHERE version % ? = (SELECT max(version) FROM applied) % ? ORDER BY version"
-        return self._database.records(Applied, "applied", thinned, (every, every))
+    def applied(self) -> list[Applied]:
+        """Return the answers in the order in which they were taken."""
+        return self._database.records(Applied, "applied", "ORDER BY version")
+
+    def readings(self) -> list[Reading]:
+        """Return all readings in their order."""
+        return self._database.records(Reading, "readings", "ORDER BY number")
 
     def refusals(self, last: int = 50) -> list[Refusal]:
         """Return the newest refusals, the newest first."""
         return self._database.records(Refusal, "refusals", "ORDER BY number DESC LIMIT ?", (last,))
 
     def verify(self) -> float:
-        """Return how far the stored product is from that of the stored factors: the largest relative difference.
+        """Read all answers again, as often as they were read; return how far q is from that which is stored.
 
-        Raises `InputError` if the updates that were applied and those that the sites' rows count are not the same.
+        That is KL(stored q || q read again), in nats. Raises `InputError` if a question is not the one that follows
+        from the answers that were there when it was asked, or if answers are missing.
         """
         with self._database.transaction():
-            applied = self.applied()
-            for site in self.sites():
-                counted = sorted(update.sequence for update in applied if update.site == site.name)
-                if counted != list(range(1, site.updates + 1)):
-                    raise InputError(f"{self._database.path}: updates of {site.name!r} are missing. Restore a copy.")
-            now, factors = self._product(), self.factors()
-        parts = zip(*map(leaves, (factors, now.product, now.lost)), strict=True)
-        return float(np.max([_difference(*(np.asarray(part, np.float64) for part in each)) for each in parts]))
+            applied, sites, factors, asked, readings = (
+                self.applied(),
+                self.sites(),
+                self.factors(),
+                self.asked,
+                self.readings(),
+            )
+        damaged = f"{self._database.path} contradicts itself: {{}}. Restore a copy."
+        numbers = {site.name: [each.sequence for each in applied if each.site == site.name] for site in sites}
+        for place, site in enumerate(sites):
+            answered = int(take(factors, place).answered)
+            if numbers[site.name] != list(range(1, answered + 1)) or answered != site.sequence:
+                raise InputError(damaged.format(f"updates of {site.name!r} are missing"))
+        again, count = self._first, 1
+        for reading in readings:
+            seen = [sum(each.site == site.name for each in applied[: reading.version]) for site in sites]
+            again = self.read(_first_of(factors, seen), asked, reading.version)
+            if reading.asked > count:
+                count, made = reading.asked, take(again.questions, reading.asked - 1)
+                if not _alike(made, take(asked.questions, reading.asked - 1)):
+                    raise InputError(damaged.format(f"question {count} is not that which follows from the answers"))
+        if count != int(asked.count):
+            raise InputError(damaged.format(f"{asked.count} questions are there, and {count} were asked"))
+        return float(asked.posterior.kl(again.posterior))
+
+    def read(self, factors: Messages, asked: Asked, version: int) -> Asked:
+        """Return what is read out of stacked answers to the questions, with the next question if there is one."""
+        spec, made = self.description.spec, cast(Any, ServerState)  # of NumPy's arrays
+        total = tree_map(lambda leaf: np.sum(np.asarray(leaf, np.float64), axis=0), factors)
+        state = made(
+            prior=spec.prior,
+            factors=factors,
+            sequence=factors.answered,
+            product=total,
+            lost=total**0,
+            version=version,
+            asked=dataclasses.replace(asked, count=total.answered),
+        )
+        found: Asked = spec.algorithm.asked_next(spec.model, state)
+        return found
 
     @cached_property
-    def _unit(self) -> Factor:
-        return self.description.spec.algorithm.first_factor(self.description.spec.prior)
+    def _unit(self) -> Messages:
+        return cast(Messages, self.description.spec.algorithm.first_factor(self.description.spec.prior))
 
-    def _posterior(self, now: Product) -> GaussianFamily:
-        q: GaussianFamily = (now.product * now.lost).posterior(self.description.spec.prior)
-        return q
+    @cached_property
+    def _first(self) -> Asked:
+        spec = self.description.spec
+        first: Asked = spec.algorithm.first_asked(spec.model, spec.prior)
+        return first
 
-    def _product(self) -> Product:
-        product, lost, version, stop = self._database.only("SELECT product, lost, version, stop FROM federation")
-        return Product(unpack(self._unit, product), unpack(self._unit, lost), version, stop)
-
-    def _factor(self, name: str) -> Factor:
+    def _factor(self, name: str) -> Messages:
         return unpack(self._unit, self._database.only("SELECT factor FROM sites WHERE name = ?", (name,))[0])
 
 
@@ -262,9 +261,16 @@ def _declared(stored: Any) -> Declared | None:
 
 
 def _add_site(database: Database, name: str, unit: bytes) -> None:
-    database.insert("sites", (name, ABSENT, 0, 0, unit, "", None, 0, None, None, None, 0, 0))
+    database.insert("sites", (name, ABSENT, 0, unit, "", None, None, 0, 0))
 
 
-def _difference(factors: np.ndarray, product: np.ndarray, lost: np.ndarray) -> float:
-    """Return the largest relative difference of the factors' sum and what is stored as it."""
-    return float(np.max(np.abs(factors.sum(axis=0) - (product + lost)) / (1 + np.abs(factors).sum(axis=0))))
+def _first_of(factors: Messages, counts: Sequence[int]) -> Messages:
+    """Return so many first answers of every site, and nothing of the others."""
+    kept = np.arange(factors.rows.shape[1]) < np.array(counts)[:, None]
+    return Messages(factors.sums * kept[..., None], factors.noise * kept, factors.rows * kept)
+
+
+def _alike(one: Question, other: Question) -> bool:
+    """Tell whether questions are the same but for rounding, which may differ between machines."""
+    pairs = zip(leaves(one), leaves(other), strict=True)
+    return all(np.allclose(a, b, rtol=1e-4, atol=1e-4 * (1e-30 + np.max(np.abs(b)))) for a, b in pairs)

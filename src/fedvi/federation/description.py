@@ -16,18 +16,24 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from fedvi.checks import in_range, positive, unknown, whole
+from fedvi.checks import in_range, one_of, positive, unknown, whole
 from fedvi.config import Allow, build, check_keys, check_kinds, convert, fill, kind_of, read_toml
 from fedvi.errors import InputError
-from fedvi.federation.wire import FINISHED, LEFT, PAUSED, SPENT
+from fedvi.federation.turns import Start
+from fedvi.federation.wire import FINISHED, LEFT, SPENT
 from fedvi.files import digest
 from fedvi.inference.algorithms import LARGEST_PREDICTOR
-from fedvi.inference.spec import UPDATES, Spec, averaged_spec
+from fedvi.inference.asking import NoiseAwarePVI
+from fedvi.inference.questions import Question
+from fedvi.inference.reading import Plan
+from fedvi.inference.spec import Spec, default_spec
+from fedvi.privacy.budget import Budget
+from fedvi.pytree import take
 from fedvi.tables.schema import Schema
 
-FORMAT = 2
+FORMAT = 3
 FILE, SCHEMA_FILE = "federation.toml", "schema.toml"
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -35,41 +41,31 @@ RESERVED = {"server", "admin", "all", "coordinator"}
 MODELS = {"logistic": "LogisticRegression", "linear": "LinearRegression"}
 """Names for the target's own model, and its kind."""
 
-KEYS = ("format", "name", "sites", "schema", "id", "coordinator", "model", "training", "privacy", "stop")
-TABLES = {"coordinator": ("host", "port"), "training": ("rows", "updates"), "privacy": ("epsilon", "delta")}
+MOST_UPDATES = 1000
+KEYS = ("format", "name", "sites", "schema", "id", "coordinator", "model", "training", "privacy", "start", "stop")
+TABLES = {
+    "coordinator": ("host", "port"),
+    "training": ("rows", "updates", "moments", "covariance"),
+    "privacy": ("epsilon", "delta"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class StoppingRule:
-    """When a federation ends. That every site has spent its budget, or left, always ends it.
+    """When a federation ends: that every site has answered all questions, spent its budget or left always ends it.
 
-    change, quiet: end when `KL(new q || old q)`, in nats, was below `change` for so many updates in a row, of every
-        site at least one: q is at rest when all have looked at it, and no site ends what others have not begun. Those
-        that are paused, have spent their budget or left are not waited for. 0: never.
     hours: end so long after the first release; 0: never.
     """
 
-    change: float = 0.0
-    quiet: int = 100
     hours: float = 0.0
 
     def __post_init__(self) -> None:
-        in_range("stop.change", self.change, 0)
-        whole("stop.quiet", self.quiet, 1)
         in_range("stop.hours", self.hours, 0)
 
-    def reason(self, sites: Sequence[tuple[str, int]], seconds: float) -> str:
-        """Return why the federation ends now, or an empty text.
-
-        sites: state of each, and how many of the last updates in a row with little change are its own.
-        seconds: since the first release.
-        """
-        if all(state in (SPENT, FINISHED, LEFT) for state, _ in sites):
-            return "every site has spent its budget or left"
-        calm = sum(own for _, own in sites)
-        waiting = any(own == 0 and state not in (PAUSED, SPENT, FINISHED, LEFT) for state, own in sites)
-        if self.change > 0 and calm >= self.quiet and not waiting:
-            return f"{calm} updates in a row changed the posterior by less than {self.change:g} nats"
+    def reason(self, states: Sequence[str], seconds: float) -> str:
+        """Return why the federation ends now, or an empty text. seconds: since the first release."""
+        if all(state in (SPENT, FINISHED, LEFT) for state in states):
+            return "every site has answered all questions, spent its budget or left"
         if self.hours > 0 and seconds >= 3600 * self.hours:
             return f"{self.hours:g} hours have passed"
         return ""
@@ -105,9 +101,11 @@ class Place:
 class Description:
     """One federation.
 
-    rows: of all sites together, about; with epsilon it decides where rows are clipped.
+    rows: of all sites together, about; with epsilon it decides what is asked.
     model: its kind and arguments as a table; None for the target's own model.
-    updates: of every site, at most. prior_variance: of a weight; None for the model's own.
+    updates, moments, covariance: of the plan (`NoiseAwarePVI`): how many questions, how many of them about moments of
+        the rows, and what is read; None and `auto` for the plan's own. A federation's own file has what was chosen.
+    prior_variance: of a weight; None for the model's own.
     epsilon, delta: suggested to the sites; delta None for the rule by number of rows.
     identity: made when the federation is; tells federations with the same settings apart.
     kinds: beyond fedvi's own, that may be built here; None for all.
@@ -119,10 +117,13 @@ class Description:
     rows: int
     host: str = "localhost"
     port: int = 8002
-    updates: int = UPDATES
+    updates: int | None = None
+    moments: int | None = None
+    covariance: str = "auto"
     prior_variance: float | None = None
     epsilon: float = 1.0
     delta: float | None = None
+    start: Start = dataclasses.field(default_factory=Start)
     stop: StoppingRule = dataclasses.field(default_factory=StoppingRule)
     identity: str = ""
     model: Mapping[str, Any] | None = None
@@ -137,7 +138,12 @@ class Description:
                 "'indicator', categories 'reference', 'other' or 'missing'."
             )
         whole("rows", self.rows, 2)
-        whole("updates", self.updates, 1)
+        if self.updates is not None:
+            whole("updates", self.updates, 2, MOST_UPDATES)
+        if self.moments is not None:
+            whole("moments", self.moments, 1)
+        one_of("covariance", self.covariance, ("auto", "full", "diagonal"))
+        self.start.check(self.sites)
         positive("epsilon", self.epsilon)
         if self.prior_variance is not None:
             most = (LARGEST_PREDICTOR / (2 * self.schema.feature_bound)) ** 2
@@ -147,20 +153,39 @@ class Description:
         check_kinds(self.model, "model", allow=self.kinds)
 
     @cached_property
+    def plan(self) -> Plan:
+        """Which questions are asked: the same whatever the model is."""
+        rows, budget = self.share
+        everybody = [rows] * len(self.sites), [budget] * len(self.sites)
+        chosen = default_spec(
+            self.schema, *everybody, self.updates or 0, covariance=self.covariance, moments=self.moments or 0
+        )
+        return cast(NoiseAwarePVI, chosen.algorithm).plan
+
+    @cached_property
     def spec(self) -> Spec:
         """What all agree on, resolved; the noise is left to every site's budget."""
         model = None if self.model is None else build(self.model, "model", allow=self.kinds)
-        return averaged_spec(self.schema, self.rows, self.epsilon, self.updates, model, self.prior_variance)
+        plan = self.plan
+        chosen = plan.questions, model, self.prior_variance, plan.covariance, plan.moments
+        return default_spec(self.schema, [self.rows], [self.share[1]], *chosen)
+
+    @property
+    def share(self) -> tuple[int, Budget]:
+        """Rows and budget of a site as they were suggested, if all sites have equally many rows."""
+        rows = max(self.rows // len(self.sites), 2)
+        return rows, Budget(self.epsilon, "auto" if self.delta is None else self.delta).fixed(rows)
+
+    @cached_property
+    def form(self) -> Question:
+        """A question: the first one."""
+        first = self.spec.algorithm.first_asked(self.spec.model, self.spec.prior)
+        return take(cast(Question, first.questions), 0)
 
     @cached_property
     def digest(self) -> str:
         """Hash of everything that a site and the coordinator must agree on, with all defaults as they are here."""
         return digest([FORMAT, self.identity, self.name, self.rows, float(self.epsilon), self.spec.plain])
-
-    @property
-    def largest(self) -> float:
-        """The largest number that a release may hold: a thousand times what all rows together could say."""
-        return 1e3 * self.rows * self.schema.dim
 
     @classmethod
     def load(cls, path: Path, kinds: Allow = ()) -> Description:
@@ -205,8 +230,9 @@ class Description:
             del model["kind"]
         if model and "kind" not in model:
             raise unknown(f"model.{next(iter(model))}", None, ("prior_variance", "kind, and then its own arguments"))
+        start = fill(Start, _table(content, "start"), "start")
         stop = fill(StoppingRule, _table(content, "stop"), "stop")
-        return cls(schema=schema, stop=stop, model=model or None, kinds=kinds, **values)
+        return cls(schema=schema, start=start, stop=stop, model=model or None, kinds=kinds, **values)
 
     def save(self, folder: Path) -> None:
         """Write the federation and its schema into a folder."""
@@ -230,6 +256,7 @@ class Description:
         def given(**values: Any) -> dict[str, Any]:
             return {key: value for key, value in values.items() if value is not None}
 
+        plan = self.plan  # as it is now: sites that are added later do not change it
         content: dict[str, Any] = {
             "format": FORMAT,
             "name": self.name,
@@ -238,8 +265,10 @@ class Description:
             "id": self.identity,
             "coordinator": {"host": self.host, "port": self.port},
             "model": {**(self.model or {}), **given(prior_variance=self.prior_variance)},
-            "training": {"rows": self.rows, "updates": self.updates},
+            "training": {"rows": self.rows, "updates": plan.questions, "moments": plan.moments}
+            | {"covariance": plan.covariance},
             "privacy": given(epsilon=float(self.epsilon), delta=self.delta),
+            "start": dataclasses.asdict(self.start),
             "stop": dataclasses.asdict(self.stop),
         }
         return tomli_w.dumps(content)

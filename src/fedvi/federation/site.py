@@ -5,13 +5,13 @@
 A site numbers its releases. What was committed is sent until it is acknowledged, always the same bytes: no new noise,
 no new spending. A site that is killed before the commit has paid for something that nobody will see.
 
-The site alone decides what it spends, by its own ledger. The coordinator may say anything: a q that is none, another
-history, the end. At worst the site stops.
+The site alone decides what it spends, by its own ledger. The coordinator may say anything: a question that is none,
+another history, the end. At worst the site stops.
 
-    working   releases until its updates are spent or the federation ends
-    spent     waits for the end; its final release is one number for the posterior's width; then it is
+    working   answers the coordinator's questions in turn, one release each; asks again while it has to wait
+    spent     has answered all questions, or has nothing left to spend; waits for the end, and is then
     finished
-    paused    answers, and releases nothing; left: says so and goes. Both are wishes of people at the site
+    paused    asks, and releases nothing; left: says so and goes. Both are wishes of people at the site
 """
 
 from __future__ import annotations
@@ -22,11 +22,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from fedvi.compiling import jax, jnp
 from fedvi.errors import BudgetClosed, ImproperError, InputError, MalformedRelease, NotReached, SiteRefused
-from fedvi.families.base import GaussianFamily
 from fedvi.federation import wire
 from fedvi.federation.description import Description
 from fedvi.federation.site_file import SiteFile, SiteState
@@ -34,14 +31,12 @@ from fedvi.federation.wire import FINISHED, LEFT, PAUSED, SPENT, WORKING
 from fedvi.files import Closing
 from fedvi.inference.local_problem import Public
 from fedvi.inference.private_client import PrivateClient, declared_rows
+from fedvi.inference.questions import Question
 from fedvi.inference.rows import CheckedTable
-from fedvi.inference.spec import WIDTH
 from fedvi.inference.update import ClientState
-from fedvi.models.base import width_rows
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.events import to_json
 from fedvi.privacy.ledger.overlap import Sketch
-from fedvi.privacy.sums import BoundedSum, part_of
 
 MOST_REFUSALS = 3
 """Releases refused in a row after which a site stops: each has cost privacy."""
@@ -53,10 +48,10 @@ DECLARED_EVERY = 1.0
 class Site(Closing):
     """A site at work: its rows, ledger and file. `request` and `receive` in turns; see `transports.base.run`."""
 
-    def __init__(self, description: Description, file: SiteFile, private: PrivateClient, width: BoundedSum):
-        self._description, self._file, self._private, self._width = description, file, private, width
+    def __init__(self, description: Description, file: SiteFile, private: PrivateClient):
+        self._description, self._file, self._private = description, file, private
         self._refusals = 0
-        self._q: GaussianFamily | None = None
+        self._question: Question | None = None
         self._saying = ""
         self._declared: tuple[float, wire.Declared] | None = None
 
@@ -80,7 +75,6 @@ class Site(Closing):
         spec = description.spec
         declared = declared_rows(ledger, len(table[0]), public_rows)
         budget = budget.fixed(declared)
-        width = part_of(budget, WIDTH)
         if path.exists():
             with SiteFile.open(path) as file:
                 if file.load().federation != description.digest:
@@ -94,8 +88,7 @@ class Site(Closing):
             budget,
             public_rows=declared,
             feature_bound=description.schema.feature_bound,
-            updates=description.updates,
-            sums=(width,),
+            updates=spec.updates,
             schema=description.schema.digest,
             purpose=_purpose(description),
             sketch=sketch,
@@ -113,7 +106,7 @@ class Site(Closing):
             if saved.state is not None:
                 private.state = _unpacked(private.state, saved.state)
             undo.pop_all()
-        return cls(description, file, private, width)
+        return cls(description, file, private)
 
     def request(self) -> bytes | None:
         """Return what to send next, made and paid for if need be; None when there is nothing more to say."""
@@ -121,21 +114,21 @@ class Site(Closing):
         if site.failed:
             return None
         if site.pending is not None:
-            self._saying = FINISHED if site.width else WORKING
+            self._saying = WORKING
             return site.pending
         if site.wanted == LEFT:
             return None if site.said == LEFT else self._poll(site, LEFT)
         if site.said == FINISHED:
             return None
+        if site.stop:
+            return self._poll(site, FINISHED)
         if site.wanted == PAUSED:
             return self._poll(site, PAUSED)
-        if self._q is None:
-            return self._poll(site, WORKING)
-        if site.stop:
-            return self._final(site, self._q)
         if self.remaining == 0:
             return self._poll(site, SPENT)
-        return self._update(site, self._q)
+        if self._question is None:
+            return self._poll(site, WORKING)
+        return self._answer(site, self._question)
 
     def receive(self, data: bytes, seconds: float = 0.0) -> None:
         """Take the answer to the last request, which came after so many seconds.
@@ -143,7 +136,7 @@ class Site(Closing):
         Raises `NotReached` if it is none, and `SiteRefused` if the coordinator and this site do not agree.
         """
         try:
-            answer = wire.decode(data, wire.Answer, wire.size_of(self._description.spec.prior) + wire.LARGEST_HEADER)
+            answer = wire.decode(data, wire.Answer, wire.size_of(self._description.form) + wire.LARGEST_HEADER)
         except MalformedRelease as error:
             raise NotReached(f"The answer cannot be read: {error}") from None
         site = self._file.load()
@@ -157,7 +150,7 @@ class Site(Closing):
                 "its file or this site's is an older copy. Restore the newest one; nothing more is released."
             )
         else:
-            self._q = self._checked(answer.arrays)
+            self._question = self._checked(answer)
             if site.pending is not None:
                 self._refusals = 0
             latency = site.latency
@@ -173,16 +166,16 @@ class Site(Closing):
 
     @property
     def remaining(self) -> int:
-        """How many updates are left: of the description's, and of what the ledger admits."""
+        """How many answers are left: of the questions that are asked, and of what the ledger admits."""
         made = int(self._private.state.sequence)
-        return max(min(self._private.remaining, self._description.updates - made), 0)
+        return max(min(self._private.remaining, self._description.spec.updates - made), 0)
 
     @property
     def waiting(self) -> bool:
         """Whether the next request would only ask again."""
         site = self._file.load()
-        asks = site.wanted == PAUSED or (self.remaining == 0 and not site.stop)
-        return asks and site.pending is None and site.wanted != LEFT
+        asks = site.wanted == PAUSED or self._question is None or self.remaining == 0
+        return asks and not site.stop and site.pending is None and site.wanted != LEFT
 
     def fail(self, reason: str) -> None:
         """Stop for good, until people have looked and joined again."""
@@ -193,8 +186,8 @@ class Site(Closing):
         self._private.close()
         self._file.close()
 
-    def _update(self, site: SiteState, q: GaussianFamily) -> bytes:
-        """Pay for an update, make it and commit its bytes; or ask, if the ledger admits none."""
+    def _answer(self, site: SiteState, question: Question) -> bytes:
+        """Pay for an answer, make it and commit its bytes; or ask, if the ledger admits none."""
         before, number, entry = self._private.state, site.releases + 1, self._next_entry
         if int(before.sequence) + 1 != number:
             raise SiteRefused(
@@ -202,12 +195,12 @@ class Site(Closing):
                 "Restore its newest copy."
             )
         try:
-            release = self._private.update(q)
+            release = self._private.update(question)
         except BudgetClosed:
             return self._poll(site, SPENT)
         try:
             arrays, state = wire.arrays_of(release.factor), wire.pack(self._private.state)
-            data = self._message(wire.FACTOR, number, site.version, WORKING, arrays)
+            data = self._message(wire.FACTOR, number, WORKING, arrays)
             made = replace(site, pending=data, before=wire.pack(before), state=state, releases=number)
             self._file.commit(made, paid_by=entry)
         except BaseException:  # paid for, and lost: such as on a full disk
@@ -216,29 +209,14 @@ class Site(Closing):
         self._saying = WORKING
         return data
 
-    def _final(self, site: SiteState, q: GaussianFamily) -> bytes | None:
-        """Release the number for the posterior's width, once; then there is nothing more to say."""
-        numbers = width_rows(self._description.spec.model, np.asarray(q.mean))
-        entry = self._next_entry
-        try:
-            total = self._private.release_sum(self._width, numbers, _purpose(self._description), average=True)
-        except BudgetClosed:  # paid for before, and lost in a crash
-            return self._poll(site, FINISHED)
-        number = site.releases + 1
-        arrays = {"0": np.asarray(total[0], np.float64)}
-        data = self._message(wire.WIDTH, number, site.version, FINISHED, arrays)
-        self._file.commit(replace(site, pending=data, releases=number, width=True), paid_by=entry)
-        self._saying = FINISHED
-        return data
-
     def _poll(self, site: SiteState, state: str) -> bytes:
         self._saying = state
-        return self._message(wire.POLL, site.releases, site.version, state, {})
+        return self._message(wire.POLL, site.releases, state, {})
 
-    def _message(self, kind: str, sequence: int, version: int, state: str, arrays: wire.Arrays) -> bytes:
+    def _message(self, kind: str, sequence: int, state: str, arrays: wire.Arrays) -> bytes:
         declared = self._spent(fresh=state != WORKING)  # what is said last is exact
         federation, schema = self._description.digest, self._description.schema.digest
-        return wire.encode(wire.Request(federation, schema, kind, sequence, version, state, declared, arrays))
+        return wire.encode(wire.Request(federation, schema, kind, sequence, state, declared, arrays))
 
     def _spent(self, fresh: bool) -> wire.Declared:
         """Return what the ledger says was spent in this federation, as of at most a second ago.
@@ -261,7 +239,7 @@ class Site(Closing):
             state = _unpacked(self._private.state, site.before)
             dropped = replace(site, pending=None, before=None, state=site.before, releases=site.releases - 1)
             self._file.commit(replace(dropped, note=answer.reason))
-            self._private.state, self._q = state, None
+            self._private.state, self._question = state, None
             self._refusals += 1
             if self._refusals < MOST_REFUSALS:
                 return
@@ -269,13 +247,17 @@ class Site(Closing):
             raise NotReached(f"The coordinator cannot answer now: {answer.reason}")
         raise SiteRefused(f"The coordinator refuses: {answer.reason}")
 
-    def _checked(self, arrays: wire.Arrays) -> GaussianFamily:
+    def _checked(self, answer: wire.Answer) -> Question | None:
+        """Return the question in an answer; None if there is none to answer now."""
         try:
-            q = jax.tree.map(jnp.asarray, wire.tree_of(self._description.spec.prior, arrays))
-            self._private.check(q)
+            if answer.kind == wire.WAIT:
+                wire.tree_of((), answer.arrays)
+                return None
+            question = jax.tree.map(jnp.asarray, wire.tree_of(self._description.form, answer.arrays))
+            self._private.check(question)
         except (MalformedRelease, ImproperError, InputError) as error:
-            raise SiteRefused(f"The coordinator sent something that is no posterior to work with: {error}") from None
-        return q
+            raise SiteRefused(f"The coordinator sent something that is no question to answer: {error}") from None
+        return question
 
     @property
     def _next_entry(self) -> int:

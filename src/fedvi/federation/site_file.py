@@ -14,12 +14,12 @@ from fedvi.errors import InputError
 from fedvi.federation.wire import LEFT, PAUSED, WORKING
 from fedvi.sqlite import Database, OfDatabase
 
-FORMAT = 2
+FORMAT = 3
 SCHEMA = f"""
 PRAGMA user_version = {FORMAT};
 CREATE TABLE site (
     federation TEXT NOT NULL, ledger TEXT NOT NULL, wanted TEXT NOT NULL, said TEXT NOT NULL, releases INTEGER NOT NULL,
-    state BLOB, before BLOB, pending BLOB, width INTEGER NOT NULL, version INTEGER NOT NULL, heard REAL,
+    state BLOB, before BLOB, pending BLOB, version INTEGER NOT NULL, heard REAL,
     stop TEXT NOT NULL, note TEXT NOT NULL, failed TEXT NOT NULL, latency REAL
 ) STRICT;
 CREATE TABLE paid (release INTEGER PRIMARY KEY, entry INTEGER NOT NULL) STRICT
@@ -32,8 +32,8 @@ class SiteState:
 
     federation, ledger: identities. wanted: what people want: working, paused or left. said: what the coordinator knows.
     releases: how many were made. state, before: the client's state, now and before the pending release, packed.
-    pending: bytes that were not acknowledged yet. width: whether the final release was made.
-    version, heard, stop: q's version, time and reason to stop, of the coordinator's last answer.
+    pending: bytes that were not acknowledged yet.
+    version, heard, stop: how many answers the coordinator had, time and reason to stop, of its last answer.
     note, failed: why a release was refused; why the site stopped. latency: seconds from sending to the answer.
     """
 
@@ -45,7 +45,6 @@ class SiteState:
     state: bytes | None = None
     before: bytes | None = None
     pending: bytes | None = None
-    width: bool = False
     version: int = 0
     heard: float | None = None
     stop: str = ""
@@ -71,7 +70,7 @@ class SiteFile(OfDatabase):
     def load(self) -> SiteState:
         """Return where the site is."""
         for state in self._database.records(SiteState, "site"):
-            return dataclasses.replace(state, width=bool(state.width))
+            return state
         raise InputError(f"{self._database.path} holds no site. Restore its newest copy.")
 
     def commit(self, state: SiteState, paid_by: int | None = None) -> None:

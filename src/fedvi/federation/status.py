@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 from pathlib import Path
 
 from fedvi.config import kind_of
-from fedvi.federation.coordinator_file import ABSENT, CoordinatorFile, Refusal, SiteRecord
+from fedvi.federation.coordinator_file import CoordinatorFile
+from fedvi.federation.records import ABSENT, Refusal, SiteRecord
+from fedvi.federation.turns import Start
 from fedvi.federation.wire import SPENT, WORKING
 from fedvi.inference.rows import evaluate
 from fedvi.tables.encode import encode
@@ -21,9 +24,6 @@ RECENT = 600.0
 
 SCORED_EVERY = 3.0
 """Seconds between measurements of q."""
-
-MOST_UPDATES = 2000
-"""Of all updates, about so many are shown."""
 
 Score = tuple[int, float, float | None, float]
 """Version of q, time, accuracy (None for numbers) and log-likelihood."""
@@ -57,8 +57,7 @@ class SiteStatus:
     name: str
     state: str
     last_seen: float | None
-    updates: int
-    staleness: int | None
+    answered: int
     repeated: int
     refused: int
     rows: int | None
@@ -69,7 +68,7 @@ class SiteStatus:
     @classmethod
     def of(cls, site: SiteRecord) -> SiteStatus:
         """Return what is shown of a record."""
-        own = site.name, site.state, site.last_seen, site.updates, site.staleness, site.repeated, site.refused
+        own = site.name, site.state, site.last_seen, site.sequence, site.repeated, site.refused
         if (said := site.declared) is None:
             return cls(*own, None, None, None, None)
         return cls(*own, said.rows, said.epsilon, said.epsilon_max, said.delta)
@@ -77,7 +76,12 @@ class SiteStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """Everything that people may want to see. updates: version, time, place of the site in `sites`, change of q."""
+    """Everything that people may want to see.
+
+    questions, asked: how many are planned, and were asked so far. arrived: whether q is where it should be, as the last
+    reading says; None before there is anything to say.
+    answers: version, time, place of the site in `sites`. readings: version, time, change of q in nats.
+    """
 
     name: str
     version: int
@@ -88,8 +92,12 @@ class Status:
     model: str
     features: int
     schema: str
+    questions: int
+    asked: int
+    arrived: bool | None
     sites: tuple[SiteStatus, ...]
-    updates: tuple[tuple[int, float, int, float], ...]
+    answers: tuple[tuple[int, float, int], ...]
+    readings: tuple[tuple[int, float, float], ...]
     scores: tuple[Score, ...]
     refusals: tuple[Refusal, ...]
     health: tuple[str, ...]
@@ -97,35 +105,43 @@ class Status:
 
 def status_of(store: CoordinatorFile, scores: Scores | None = None) -> Status:
     """Return how a federation is now."""
-    description, now, sites, refusals = store.description, time.time(), store.sites(), store.refusals()
+    description, now = store.description, time.time()
+    with store.at_once():
+        sites, refusals, readings, applied = store.sites(), store.refusals(), store.readings(), store.applied()
+        version, started, stop, over, begun = store.version, store.started, store.stop, store.over, store.begun
+    last = readings[-1] if readings else None
     place = {site.name: number for number, site in enumerate(sites)}
     return Status(
         name=description.name,
-        version=store.version,
+        version=version,
         time=now,
-        started=store.started,
-        stop=store.stop,
-        over=store.over,
+        started=started,
+        stop=stop,
+        over=over,
         model=kind_of(type(description.spec.model)),
         features=description.schema.dim,
         schema=description.schema.digest,
+        questions=description.spec.updates,
+        asked=1 if last is None else last.asked,
+        arrived=None if last is None or math.isinf(last.arrived) else last.arrived <= last.enough,
         sites=tuple(map(SiteStatus.of, sites)),
-        updates=tuple((each.version, each.time, place[each.site], each.change) for each in store.applied(MOST_UPDATES)),
+        answers=tuple((each.version, each.time, place[each.site]) for each in applied),
+        readings=tuple((each.version, each.time, each.change) for each in readings),
         scores=() if scores is None else scores.measured(),
         refusals=tuple(refusals),
-        health=tuple(_complaints(store, sites, refusals, now)),
+        health=() if over else tuple(_complaints(None if begun else description.start, sites, refusals, now)),
     )
 
 
-def _complaints(
-    store: CoordinatorFile, sites: tuple[SiteRecord, ...], refusals: list[Refusal], now: float
-) -> list[str]:
-    if store.over:
-        return []
+def _complaints(start: Start | None, sites: tuple[SiteRecord, ...], refusals: list[Refusal], now: float) -> list[str]:
+    """Return what is wrong. start: who is waited for; None if it has begun."""
     absent = [site.name for site in sites if site.state == ABSENT]
     seen = [(site.name, now - (site.last_seen or now)) for site in sites if site.state in (WORKING, SPENT)]
     lately = [each.site for each in refusals if now - each.time < RECENT]
     found = [f"Not joined yet: {', '.join(absent)}."] if absent else []
+    if start is not None and start.wait_for != 1:
+        awaited = f"{start.wait_for} sites" if isinstance(start.wait_for, int) else ", ".join(start.wait_for)
+        found.append(f"No question is asked before these are at work: {awaited}.")
     found += [f"{name} was last heard of {ago(seconds)}." for name, seconds in seen if seconds > SILENT]
     for site in sorted(set(lately)):
         messages = "1 message" if lately.count(site) == 1 else f"{lately.count(site)} messages"

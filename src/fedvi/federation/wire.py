@@ -23,7 +23,7 @@ from fedvi.errors import AbsurdRelease, ImproperRelease, MalformedRelease, NonFi
 from fedvi.pytree import leaves, tree_map
 
 MAGIC = b"fedvi"
-VERSION = 2
+VERSION = 3
 HEADER = "header"
 LARGEST_HEADER = 1 << 16
 LONGEST_TEXT = 4096
@@ -32,9 +32,9 @@ DTYPES = {"F32": np.float32, "F64": np.float64}
 
 LONGEST_NUMBER = 300
 
-POLL, FACTOR, WIDTH = "poll", "factor", "width"
+POLL, FACTOR = "poll", "factor"
 WORKING, PAUSED, SPENT, FINISHED, LEFT = "working", "paused", "spent", "finished", "left"
-POSTERIOR, REFUSED = "posterior", "refused"
+QUESTION, WAIT, REFUSED = "question", "wait", "refused"
 UNAVAILABLE = "unavailable"
 """Code of an answer that is no refusal: the coordinator cannot answer now, such as on a full disk."""
 
@@ -57,8 +57,6 @@ def one_of(*words: str) -> Meta:
 class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a site says about itself, for people to see. Nobody can check it, and no promise rests on it.
 
-    The width of an exported posterior does a little: `fedvi.federation.widths` says how far a site can move it.
-
     events: what was released, as in the site's ledger, with counts.
     """
 
@@ -73,17 +71,15 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a site sends.
 
     federation: digest of the description that it has.
-    kind: `poll` asks for the posterior; `factor` and `width` are releases.
-    sequence: of the release, 1 for the first; of a poll, that of the last one.
-    based_on: version of q that the release was computed from.
+    kind: `poll` asks for the next question; `factor` is a release: all answers of the site so far.
+    sequence: of the release, which is the number of the question that it answers; of a poll, that of the last one.
     state: what the site is doing.
     """
 
     federation: str
     schema: str
-    kind: Annotated[str, one_of(POLL, FACTOR, WIDTH)]
+    kind: Annotated[str, one_of(POLL, FACTOR)]
     sequence: Count
-    based_on: Count
     state: Annotated[str, one_of(WORKING, PAUSED, SPENT, FINISHED, LEFT)]
     declared: Declared
     arrays: Mapping[str, Any] = {}
@@ -92,14 +88,15 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a site gets.
 
-    kind: `posterior` with q as arrays, or `refused` with a reason.
-    version: how many updates q has seen. applied: the last release of this site that was applied.
+    kind: `question` with the site's next question as arrays, `wait` if it was not asked yet, or `refused` with a
+        reason.
+    version: how many answers the coordinator has. applied: the last release of this site that was applied.
     stop: why the federation has ended; empty while it goes on.
     code: of `REFUSALS` or `unavailable`; empty otherwise.
     """
 
     federation: str
-    kind: Annotated[str, one_of(POSTERIOR, REFUSED)]
+    kind: Annotated[str, one_of(QUESTION, WAIT, REFUSED)]
     version: Count
     applied: Count
     stop: str = ""

@@ -112,10 +112,12 @@ def default_spec(
     model: Model | None = None,
     prior_variance: float | None = None,
     covariance: str = "auto",
+    moments: int = 0,
 ) -> Spec:
     """Return the default settings for one schema, computed from public numbers, never from rows.
 
-    rows, budgets: of every site; no budgets for no privacy. questions: 0 for the plan's own number.
+    rows, budgets: of every site; no budgets for no privacy. questions, moments: how many, and how many of them about
+        moments; 0 for the plan's own number.
     model: None for the target's own. prior_variance: of a weight; None for the model's own.
     covariance: `full`, `diagonal`, or `auto`.
     """
@@ -128,6 +130,7 @@ def default_spec(
         Answers() if budgets is not None else Answers(FullBatch()),
         covariance=covariance,
         questions=questions,
+        moments=moments,
         intercept=layout.intercept,
         bound=layout.bound,
         exclusive=layout.exclusive,

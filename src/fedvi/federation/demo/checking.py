@@ -2,8 +2,8 @@
 
     made = applied        every release of every site, once, in its order
     made is paid          every release has a charge of its own: that which the site's ledger got while it was made
-    t_m = t_m             a site's factor is the one that the coordinator holds, bit for bit
-    q = prior * t_1 * ... * t_M
+    t_m = t_m             a site's answers are those that the coordinator holds, bit for bit
+    q = read(prior, questions, t_1 * ... * t_M), and every question follows from the answers that were there
 
 Coordinator, sites and ledgers write their files apart from each other, so that a fault of one shows beside the others.
 Charges that were lost in crashes hide nothing: a site writes down which entry is to pay for a release before it makes
@@ -23,16 +23,13 @@ from fedvi.errors import InputError
 from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.site_file import SiteFile, SiteState
 from fedvi.federation.wire import pack, unpack
-from fedvi.inference import spec as recipes
 from fedvi.inference.update import init_client
-from fedvi.privacy.events import to_json
 from fedvi.privacy.ledger import ledger
 from fedvi.privacy.ledger.entries import CHARGE, Book
-from fedvi.privacy.sums import part_of
 from fedvi.pytree import take
 
 ROUNDING = 1e-5
-"""Relative difference of q and the product of its factors that comes of rounding."""
+"""Difference of q and of q as it is read again, in nats, that comes of rounding."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +40,9 @@ class Check:
     lost: releases that a site made and the coordinator does not have, or the coordinator has and the site never made.
     duplicated: updates applied more than once, by number or by content. disordered: applied after a later one.
     unpaid: releases without a charge of their own in the ledger.
-    differing: sites whose factor is not the one that the coordinator holds.
+    differing: sites whose answers are not those that the coordinator holds.
     max_epsilon_over_budget: below zero if no site spent all of its budget.
-    difference: of q and the product of prior and stored factors; infinite if updates and factors contradict each other.
+    difference: of q and of q as it is read again (`CoordinatorFile.verify`); infinite if the file contradicts itself.
     """
 
     updates: int
@@ -91,22 +88,14 @@ def check(store: CoordinatorFile, sites: Mapping[str, Files]) -> Check:
 
 
 def _lost(store: CoordinatorFile, name: str, numbers: list[int], made: int) -> int:
-    last, width = store.site(name).sequence, store.site(name).width
-    there = {*numbers, *([] if width is None else [last])}
-    return max(len(there ^ set(range(1, made + 1))), abs(made - last))
+    return max(len(set(numbers) ^ set(range(1, made + 1))), abs(made - store.site(name).sequence))
 
 
 def _unpaid(site: SiteState, paid: dict[int, int], book: Book) -> int:
-    """Return how many releases have no charge for what they are, or share it with another."""
-    charges = {entry.number: entry.body["event"] for entry in book.entries if entry.kind == CHARGE}
-    width = to_json(part_of(book.budget, recipes.WIDTH).event)
+    """Return how many releases have no charge, or share it with another."""
+    charges = {entry.number for entry in book.entries if entry.kind == CHARGE}
     made = range(1, site.releases + 1)
-
-    def fits(release: int) -> bool:
-        event, is_width = charges.get(paid.get(release, -1)), bool(site.width) and release == made[-1]
-        return event is not None and (event == width) == is_width
-
-    return len(made) - len({paid[release] for release in made if fits(release)})
+    return len(made) - len(charges.intersection(paid.get(release, -1) for release in made))
 
 
 def _differs(store: CoordinatorFile, name: str, site: SiteState) -> bool:

@@ -1,6 +1,6 @@
 """The demonstration: UCI Adult over a coordinator and four sites, watched until they are done, or killed meanwhile.
 
-Also how many updates a real federation makes per second, and what one takes, if computing takes next to nothing.
+Also how many answers a real federation gives per second, and what one takes, if computing takes next to nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fedvi.federation.page.server import LivePage
 from fedvi.federation.settings import FOLDER, STATE
 from fedvi.federation.site_file import SiteFile
 from fedvi.federation.status import Scores, SiteStatus, Status, status_of
+from fedvi.federation.turns import Start
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.tables.columns import Number
 from fedvi.tables.infer import infer_schema
@@ -57,7 +58,7 @@ def demonstrate(
     folder: Path,
     *,
     epsilon: float,
-    updates: int,
+    updates: int | None,
     seed: int,
     chaos: float,
     show: Callable[[Status], None],
@@ -103,7 +104,7 @@ def demonstrate(
 class Speed:
     """What was measured, while all sites were at work.
 
-    milliseconds: from one update of a site to its next: pay, compute, commit, send, apply, answer, commit; median.
+    milliseconds: from one answer of a site to its next: pay, compute, commit, send, apply, wait for others; median.
     answer_milliseconds: of that, from sending to the answer; mean over the last updates.
     """
 
@@ -145,7 +146,7 @@ def measure_speed(folder: Path, updates: int) -> Speed:
     )
 
 
-def adult_description(folder: Path, epsilon: float, updates: int, seed: int) -> Description:
+def adult_description(folder: Path, epsilon: float, updates: int | None, seed: int) -> Description:
     """Write SITE.csv for every site and test.csv, and return the federation.
 
     Sites differ in size and in how many of their people earn much.
@@ -159,7 +160,8 @@ def adult_description(folder: Path, epsilon: float, updates: int, seed: int) -> 
     for site, rows in zip(SITES, parts.values(), strict=True):
         write_csv(folder / f"{site}.csv", {name: column[rows] for name, column in train.items()})
     write_csv(folder / TEST, {name: column[split.test_rows] for name, column in columns.items()})
-    return Description("adult", SITES, schema, len(split.train_rows), updates=updates, epsilon=epsilon)
+    chosen = {"updates": updates, "epsilon": epsilon, "start": Start(len(SITES))}
+    return Description("adult", SITES, schema, len(split.train_rows), **chosen)  # type: ignore[arg-type]
 
 
 def tiny_description(folder: Path, updates: int, sites: tuple[str, ...] = SITES, rows: int = 50) -> Description:
@@ -169,7 +171,7 @@ def tiny_description(folder: Path, updates: int, sites: tuple[str, ...] = SITES,
         rng = np.random.default_rng(number)
         numbers = {name: rng.normal(size=rows).round(3) for name in ("a", "b")}
         write_csv(folder / f"{site}.csv", {**numbers, "y": np.where(numbers["a"] > numbers["b"], "yes", "no")})
-    return Description("tiny", sites, schema, rows * len(sites), updates=updates)
+    return Description("tiny", sites, schema, rows * len(sites), updates=updates, start=Start(len(sites)))
 
 
 def write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:

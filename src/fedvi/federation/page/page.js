@@ -38,8 +38,8 @@ function showState() {
   byId("state").dataset.state = silent ? "silent" : key;
   put(byId("state"), !silent ? words : status ? `Not reached. Last known: ${words}` : "Not reached");
   if (!status) return;
-  document.title = silent ? `Not reached: ${status.name}` : `${status.name}: version ${count(status.version)}`;
-  const end = status.over ? status.updates[status.updates.length - 1]?.[1] ?? status.time : now();
+  document.title = silent ? `Not reached: ${status.name}` : `${status.name}: question ${count(status.asked)} of ${count(status.questions)}`;
+  const end = status.over ? status.answers[status.answers.length - 1]?.[1] ?? status.time : now();
   const ran = known(status.started) ? duration(Math.max(0, end - status.started)) : "";
   put(byId("since"), !ran ? "" : status.over ? `after ${ran}, from ${moment(status.started)}` : `for ${ran}, since ${moment(status.started)}`);
 }
@@ -57,16 +57,15 @@ function showHealth() {
 }
 
 function showNumbers(status) {
+  put(byId("asked"), `${count(status.asked)} of ${count(status.questions)}`);
   put(byId("version"), count(status.version));
-  const [rate, name] = rateOf(status);
-  put(byId("rate"), rate);
-  put(byId("rate-name"), name);
+  put(byId("arrived"), arrival(status));
   put(byId("working"), `${status.sites.filter(({ state }) => state === "working").length} of ${status.sites.length}`);
   const score = status.scores[status.scores.length - 1] || [];
   for (const [id, value] of [["accuracy", known(score[2]) ? `${(100 * score[2]).toFixed(2)}%` : null], ["log-likelihood", known(score[3]) ? score[3].toFixed(4).replace("-", "−") : null]]) {
     byId(id).parentElement.hidden = value === null;
     put(byId(id), value ?? "–");
-    put(byId(`${id}-name`), `${id} on the public test set, at version ${count(score[0] ?? 0)}`);
+    put(byId(`${id}-name`), `${id} on the public test set, after ${plural(score[0] ?? 0, "answer")}`);
   }
 }
 
@@ -94,10 +93,9 @@ function siteRow(site, k) {
   row.append(head);
   cell(row, "State", html("span", { class: "mark", "data-state": known(site.last_seen) ? site.state : "unseen", "aria-hidden": "true" }), site.state);
   cell(row, "Last seen", html("time"));
-  cell(row, "Updates applied", number(site.updates));
+  cell(row, "Answers", number(site.answered));
   cell(row, "Rows declared", number(site.rows, "not declared"));
   cell(row, "Budget used, as the site declares it", ...budget(site));
-  cell(row, "Staleness", number(site.staleness));
   cell(row, "Repeated", number(site.repeated));
   const refused = cell(row, "Refused", number(site.refused));
   if (site.refused) refused.className = "some";

@@ -32,56 +32,25 @@ function stateOf(status) {
   return known(status.started) ? ["running", "Running"] : ["waiting", "Waiting for the first release"];
 }
 
-/* The version of q at a time; between two updates that are drawn, in proportion. */
-function versionAt(updates, time) {
-  const next = updates.findIndex((one) => one[1] > time);
-  if (next < 0) return updates.length ? updates[updates.length - 1][0] : 0;
-  const [v1, t1] = updates[next], [v0, t0] = next ? updates[next - 1] : [v1 - 1, t1];
-  return t1 > t0 ? v0 + Math.max(0, v1 - 1 - v0) * ((time - t0) / (t1 - t0)) : v0;
-}
+/* Whether q is where it should be, as the last reading says. */
+const arrival = (status) => (known(status.arrived) ? (status.arrived ? "yes" : "not yet") : "–");
 
-/* Updates per second over the last minute, or over all that has been if that is less; over everything once it is over. */
-function rateOf(status) {
-  const { updates, version } = status, first = status.started ?? updates[0]?.[1];
-  if (!updates.length || !known(first)) return ["–", "updates per second, over the last minute"];
-  const end = status.over ? updates[updates.length - 1][1] : status.time;
-  const from = status.over ? first : Math.max(first, end - 60);
-  const rate = (version - (from > first ? versionAt(updates, from) : 0)) / Math.max(end - from, 1);
-  const over = status.over ? "from first to last" : "over the last minute";
-  if (rate >= 0.1 || rate === 0) return [rate >= 100 ? count(rate) : rate.toFixed(rate >= 10 ? 1 : 2), `updates per second, ${over}`];
-  return rate * 60 >= 0.1 ? [(rate * 60).toFixed(1), `updates per minute, ${over}`] : [(rate * 3600).toFixed(1), `updates per hour, ${over}`];
-}
-
-/* Updates of every site over seconds since the start. Of a long history some updates are left out; each one that is
-   there stands for those before it, and every curve ends at what its site really has. */
+/* Answers of every site over seconds since the start. */
 function activity(status) {
-  const curves = status.sites.map(() => ({ x: [0], y: [0] })), first = status.started ?? status.updates[0]?.[1] ?? 0;
-  let last = 0;
-  for (const [version, time, site] of status.updates) {
+  const curves = status.sites.map(() => ({ x: [0], y: [0] })), first = status.started ?? status.answers[0]?.[1] ?? 0;
+  for (const [, time, site] of status.answers) {
     const curve = curves[site];
-    if (curve) {
-      curve.x.push(Math.max(0, time - first));
-      curve.y.push(curve.y[curve.y.length - 1] + Math.max(1, version - last));
-    }
-    last = version;
+    if (!curve) continue;
+    curve.x.push(Math.max(0, time - first));
+    curve.y.push(curve.y.length);
   }
-  return curves.map(({ x, y }, k) => {
-    const scale = x.length > 1 && known(status.sites[k].updates) ? status.sites[k].updates / y[y.length - 1] : 1;
-    return x.length > 1 ? { x, y: y.map((value) => value * scale) } : { x: [], y: [] };
-  });
+  return curves.map((curve) => (curve.x.length > 1 ? curve : { x: [], y: [] }));
 }
 
-/* log10 of the change of q by every update of every site, and, where there are enough, the median over neighbours. */
+/* log10 of the change of q by every reading. */
 function changes(status) {
-  const found = status.updates.filter((one) => one[3] > 0).map(([version, , site, change]) => [version, Math.log10(change), site]);
-  const curves = status.sites.map((_, k) => found.filter((one) => one[2] === k)).map((own) => ({ x: own.map(([x]) => x), y: own.map(([, y]) => y) }));
-  const reach = Math.max(2, Math.round(found.length / 40)), middle = { x: [], y: [] };
-  for (let k = reach; found.length >= 20 && k < found.length - reach; k += Math.max(1, Math.floor(reach / 3))) {
-    const near = found.slice(k - reach, k + reach + 1).map(([, y]) => y).sort((a, b) => a - b);
-    middle.x.push(found[k][0]);
-    middle.y.push(near[reach]);
-  }
-  return { curves, middle, width: 2 * reach + 1 };
+  const found = status.readings.filter((one) => one[2] > 0);
+  return { x: found.map(([version]) => version), y: found.map((one) => Math.log10(one[2])) };
 }
 
 /* Ticks of a time axis: whole seconds, minutes, hours, days. */

@@ -14,7 +14,7 @@ from fedvi.errors import NotReached, SiteRefused
 from fedvi.federation.site import Site
 
 ASK_EVERY = 2.0
-"""Seconds between questions of a site that has nothing to release."""
+"""Seconds between messages of a site that has nothing to release, at most; at first it asks sooner."""
 
 SHORTEST, LONGEST = 0.1, 5.0
 """Seconds to wait before the same bytes are sent again, at first and at most."""
@@ -27,7 +27,7 @@ def run(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Work until the site has nothing more to say, or `stopped()`: ask it what to send, send it, take the answer."""
-    patience = SHORTEST
+    patience = pause = SHORTEST
     while not stopped() and (request := site.request()) is not None:
         try:
             sent = time.monotonic()
@@ -42,4 +42,5 @@ def run(
             raise
         patience = SHORTEST
         if site.waiting:
-            sleep(ASK_EVERY)
+            sleep(pause)
+        pause = min(2 * pause, ASK_EVERY) if site.waiting else SHORTEST

@@ -70,7 +70,7 @@ ROLES = {
     "family": Role(
         "a family of factors",
         "posterior",
-        _in("families", "Gaussian", "FullGaussian", "Messages") | _in("families.noisy", "NoisyGaussian"),
+        _in("families", "Gaussian", "FullGaussian", "Messages"),
     ),
     "prior": Role("a prior", "over", _in("inference.spec", "Prior")),
     "algorithm": Role(

@@ -26,9 +26,6 @@ class Steps(Number):
         above = [chunk.numbers[self.name] > end for end in (self.low, self.high)]
         return np.column_stack(above).astype(np.float32)
 
-    def typical(self, power: int) -> np.ndarray:
-        return np.array([0.5, 0.5]) ** power
-
 
 @dataclass(frozen=True)
 class Log(NumberTarget):

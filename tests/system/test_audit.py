@@ -24,7 +24,6 @@ from fedvi.errors import InputError
 from fedvi.inference import GlobalVI, GradientSteps, PrivateClient, Public
 from fedvi.inference.questions import Answers, AnswerSums
 from fedvi.inference.update import draw
-from fedvi.models.base import width_rows
 from fedvi.numerics import double_precision, narrow, widen
 from fedvi.privacy import ClientLevel, FullBatch, FullBatchGaussian, PoissonGaussian
 from fedvi.privacy.events import noise_given, poisson_gaussian
@@ -715,7 +714,6 @@ def test_mutants_of_client_level_privacy_are_rejected(mutant: ClientLevel) -> No
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(40, 4)), np.sign(RNG.normal(size=40))
-WIDTH = width_rows(LogisticRegression(), np.full(4, 0.5))
 
 
 def vectors(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -728,7 +726,7 @@ def summed(part: BoundedSum, of_rows: Callable[..., np.ndarray] = vectors, avera
 
 def test_correct_sums_are_not_rejected() -> None:
     assert summed(BoundedSum(NOISE, 5)) == []
-    assert summed(BoundedSum(NOISE), WIDTH, average=True) == []
+    assert summed(BoundedSum(NOISE), lambda _, y: (y > 0)[:, None].astype(float), average=True) == []
 
 
 class NotClipped(BoundedSum):

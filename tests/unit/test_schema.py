@@ -92,16 +92,12 @@ def test_features_follow_columns_and_policies() -> None:
     )
     schema = Schema(columns, DIED, interactions=tuple(map(Interaction, crossed)))
     assert (schema.features, schema.dim) == (features, len(features))
-    fifth, quarter = 1 / 5, 1 / 4
-    own = [1, 1, 0.1, 0.5, 0.5, *[fifth] * 4, 1, 1, quarter, quarter, 0.1]
-    np.testing.assert_allclose(schema.typical(2), [*own, *[fifth] * 4, 1, *[0.5 * fifth] * 4])
     assert schema.exclusive == ((3,), (4,), (5, 6, 7, 8), (19, 20, 21, 22))
     kinds = ["intercept", "number", *["level"] * 7, "number", "number", "hat", "hat", "level", *["number"] * 5]
     assert list(schema.layout.kinds) == [*kinds, *["level"] * 4]
     assert schema.bound == pytest.approx(68 / 17)
     bare = Schema(columns, DIED, False, schema.interactions)
     assert bare.features == features[1:]
-    assert len(bare.typical(2)) == len(features) - 1
     assert bare.exclusive == ((2,), (3,), (4, 5, 6, 7), (18, 19, 20, 21))
     assert not bare.layout.intercept
 
@@ -240,7 +236,6 @@ def test_a_new_kind_is_one_class_that_the_file_names(tmp_path: Path) -> None:
     assert encoded.x[:, 1:3].tolist() == [[0, 0], [1, 0], [1, 1]]
     assert encoded.y is not None
     np.testing.assert_allclose(encoded.y, np.log([1, 10, 100]), rtol=1e-6)
-    assert again.typical(2)[1:3].tolist() == [0.25, 0.25]
     assert again.target.decode(*np.log([[10.0], [9.0], [11.0]])).mean == pytest.approx(10)
     for kind, message in (
         ("own_columns:Logg", r"target \(days\)\.kind, got none. Did you mean 'Log'"),

@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, stats
 
 from fedvi import PVI, Budget, Gaussian
 from fedvi.errors import BudgetClosed, ChosenLate, InputError, LedgerError, OtherData, OtherSchema
-from fedvi.families.noisy import NoisyGaussian
 from fedvi.inference import GradientSteps, PrivateClient, Public, Server
-from fedvi.models import CustomModel, LinearRegression, LogisticRegression
-from fedvi.models.base import width_rows
+from fedvi.models import LogisticRegression
 from fedvi.privacy import ClientLevel, FullBatchGaussian
 from fedvi.privacy.ledger.ledger import read
 from fedvi.privacy.sampling import STATISTIC, Seeded, System, most_rows
@@ -123,78 +120,6 @@ def test_standardisation_gives_mean_and_deviation_and_stays_with_the_schema_wher
     centre, scale = standard.scales(1e9 * rng.normal(size=4), 5000, 1e9)
     np.testing.assert_allclose(centre, 0, atol=1e-6)
     np.testing.assert_allclose(scale, 1, rtol=1e-6)
-
-
-def cancelling(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and means as a hostile coordinator would choose them: of eta, rounding decides what is left."""
-    rows, first, second = (int(rng.integers(*bounds)) for bounds in ((100, 140), (2, 12), (2, 12)))
-    categories = [np.eye(count)[rng.integers(count, size=rows)] for count in (first, second)]
-    x = np.concatenate([np.ones((rows, 1)), *categories], axis=1, dtype=np.float32)
-    mean = np.concatenate([[2.0**70], rng.choice([-40.0, 40.0], first), np.full(second, -(2.0**70))])
-    order = rng.permutation(len(mean))
-    return x[:, order], mean[order]
-
-
-@pytest.mark.parametrize("model", [LogisticRegression(), LinearRegression(1.0)], ids=["logistic", "linear"])
-def test_no_row_changes_what_others_add_to_the_width_whatever_the_posterior(model: Any) -> None:
-    """A matrix product, which rounds rows together, does not pass."""
-    rng = np.random.default_rng(1)
-    for _ in range(300):
-        x, mean = cancelling(rng)
-        numbers, y = width_rows(model, mean), rng.choice([-1.0, 1.0], len(x))
-        whole = numbers(x, y)
-        assert 0 <= whole.min() <= whole.max() <= 1
-        for row in (0, 1, 2, len(x) - 1):
-            others = np.arange(len(x)) != row
-            assert np.array_equal(numbers(x[others], y[others]), whole[others])
-
-
-@pytest.mark.parametrize("variance", [0.05, 0.4, 1.0, 3.0])
-def test_linear_width_finds_the_variance_of_residuals(variance: float) -> None:
-    assumed = LinearRegression(2.0)
-
-    def expected(z: float) -> float:  # for residuals of this multiple of the assumed variance
-        return float(assumed.width_numbers(np.array([0.0]), np.array([np.sqrt(2 * variance) * z]))[0]) * stats.norm.pdf(
-            z
-        )
-
-    average = 2 * integrate.quad(expected, 0, 12, limit=200)[0]
-    assert assumed.width_ratio(average, 0.0) == pytest.approx(1 / variance, rel=1e-4)
-    assert abs(np.log(assumed.width_ratio(average, 10.0))) < 0.02 * abs(np.log(variance)) + 1e-9  # drowned: as assumed
-    model: Any = assumed.corrected(assumed.width_ratio(average, 0.0))
-    assert float(model.noise_variance) == pytest.approx(2 * variance, rel=1e-4)
-
-
-def test_widths_beyond_all_sense_stay_finite() -> None:
-    for model in (LinearRegression(1.0), LogisticRegression()):
-        for average in (-3.0, 0.0, 1.0, 7.0):
-            assert 0 < model.width_ratio(average, 0.1) < 3000
-    assert CustomModel(lambda w, x, y: w @ x * y).width_ratio(0.3, 0.1) == 1.0  # nothing is known about it
-
-
-def test_logistic_correction_keeps_the_mean_and_scales_what_the_data_says() -> None:
-    prior = Gaussian.standard(2)
-    factor = NoisyGaussian(jnp.array([3.0, -1.0]), jnp.array([20.0, 5.0]), jnp.array([4.0, 30.0]))
-    before = factor.posterior(prior)
-    model = LogisticRegression()
-    after = model.corrected_factor(factor, 0.25, before.mean).posterior(prior)
-    np.testing.assert_allclose(after.mean, before.mean, rtol=1e-5)
-    np.testing.assert_allclose(after.precision - 1, 0.25 * (before.precision - 1), rtol=1e-5)
-    eta = np.array([0.0, 2.0])
-    np.testing.assert_allclose(model.width_numbers(eta, eta) / 4, np.exp(eta) / (1 + np.exp(eta)) ** 2)
-
-
-def test_linear_correction_is_what_the_right_variance_would_have_given() -> None:
-    rng = np.random.default_rng(0)
-    x, y = jnp.asarray(rng.normal(size=(30, 2))), jnp.asarray(rng.normal(size=30))
-    factors = [
-        Gaussian.standard(2).best_factor(*LinearRegression(variance).sufficient_statistics(x, y, jnp.ones(30)))
-        for variance in (2.0, 0.5)
-    ]
-    assumed = NoisyGaussian(factors[0].natural_mean, factors[0].precision, jnp.array([1.0, 2.0]))
-    corrected: Any = LinearRegression(2.0).corrected_factor(assumed, 4.0, None)
-    np.testing.assert_allclose(corrected.precision, factors[1].precision, rtol=1e-5)
-    np.testing.assert_allclose(corrected.noise, [16.0, 32.0])  # noise in X'y / variance
 
 
 def table(rows: int = 60) -> tuple[np.ndarray, np.ndarray]:

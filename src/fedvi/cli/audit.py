@@ -95,10 +95,8 @@ def _attacks(
     from fedvi.inference.asking import NoiseAwarePVI
     from fedvi.inference.local_problem import GradientSteps
     from fedvi.inference.questions import Answers
-    from fedvi.models.base import width_rows
     from fedvi.models.custom import CustomModel
     from fedvi.models.linear import LinearRegression
-    from fedvi.models.logistic import LogisticRegression
     from fedvi.privacy.client_level import ClientLevel
     from fedvi.privacy.mechanism import FullBatchGaussian, Mechanism, PoissonGaussian
     from fedvi.privacy.sums import BoundedSum
@@ -117,6 +115,9 @@ def _attacks(
     def by(mechanism: Mechanism, steps: int = min(steps, 5)) -> PVI:  # exact audits need no more
         return PVI(GradientSteps(steps, 0.5, mechanism))
 
+    def positives(_: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (y > 0)[:, None].astype(np.float64)
+
     custom = CustomModel(lambda w, x, y: -0.5 * (y - jnp.tanh(x @ w)) ** 2, samples=2)
     batch = FullBatchGaussian(noise_multiplier, clip_norm)
     loss = FullBatchGaussian(noise_multiplier, clip_norm, clips="loss")
@@ -130,11 +131,10 @@ def _attacks(
         "full batch, logistic": Subject(by(batch), source),
     }
     whole = Subject(by(batch, steps), source)
-    width = width_rows(LogisticRegression(), np.full(whole.dim, 0.5))  # the sum that real sites release
     x, y = whole.table(np.ones(whole.dim))
     return {
         **{name: functools.partial(audit_parts, subject) for name, subject in subjects.items()},
-        "private sums": lambda: audit_sum(BoundedSum(noise_multiplier), width, x, y, source, average=True),
+        "private sums": lambda: audit_sum(BoundedSum(noise_multiplier), positives, x, y, source, average=True),
     }, whole
 
 

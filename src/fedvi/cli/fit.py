@@ -136,8 +136,8 @@ def _show_fit(fitted: Fitted, out: Path, scores: dict[str, float]) -> None:
         spent = "not private" if site.epsilon is None else f"{rounded_up(site.epsilon)} of {site.epsilon_max:g}"
         return site.name, site.rows, site.updates, spent, "-" if site.delta is None else f"{site.delta:g}"
 
-    kind = fitted.answered.plan.covariance if fitted.answered else "unknown"
-    title = f"{len(fitted.sites)} sites, {len(fitted.schema.features)} features, {kind} covariance"
+    sites, features = len(fitted.sites), len(fitted.schema.features)
+    title = f"{sites} sites, {features} features, {fitted.answered.plan.covariance} covariance"
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in scores.items())
     show(
         table("site|>rows|>answers|>epsilon|>delta", map(row, fitted.sites), title),

@@ -62,7 +62,7 @@ def inspect(
         header = read_header(model)
         plain = {name: header[name] for name in ("model", "schema_hash", "sites", "privacy", "settings", "versions")}
         arrived = {"converged": fitted.converged, "convergence": fitted.convergence, "warnings": fitted.warnings}
-        read = {"answered": header.get("answered"), **arrived}
+        read = {"answered": header["answered"], **arrived}
         print_json({**plain, **read, "coefficients": [dataclasses.asdict(each) for each in coefficients]})
         return
     more = [f"{len(coefficients) - top} more; see --top."] if len(coefficients) > top else []
@@ -73,10 +73,9 @@ def _origin(fitted: Fitted) -> list[str]:
     """Return where a posterior comes from, and what to know before it is believed."""
     sites = ", ".join(f"{site.name} ({site.rows} rows, {site.updates} answers)" for site in fitted.sites)
     lines = [f"Sites: {sites}", f"Schema: {fitted.schema.digest[:12]}"]
-    if fitted.answered is not None:
-        plan = fitted.answered.plan
-        about = f", {plan.moments} of them about moments of the rows" if plan.moments else ", without noise"
-        lines.append(f"Covariance: {plan.covariance}, read out of {plan.questions} questions{about}")
+    plan = fitted.answered.plan
+    about = f"{plan.moments} of them about moments of the rows" if plan.moments else "without noise"
+    lines.append(f"Covariance: {plan.covariance}, read out of {plan.questions} questions, {about}")
     return [*lines, *fitted.verdict, fitted.statement]
 
 

@@ -67,14 +67,6 @@ class Factor(abc.ABC):
         """Tell whether the factor is one that a client may release; any finite one, unless a family says otherwise."""
         return namespace(self.natural_mean).ones(self.natural_mean.shape[:-1], bool)
 
-    def evidence_kept(self) -> Float[Array, "*batch d"]:
-        """Return the share of the evidence about each parameter that privacy noise has left; 1 without noise."""
-        return namespace(self.natural_mean).ones_like(self.natural_mean)
-
-    def with_curvature(self, ratio: Any) -> Self:
-        """Return the factor of a likelihood that is taken to the power `ratio`."""
-        return self**ratio
-
     @abc.abstractmethod
     def repaired(self) -> tuple[Self, Int[Array, "*batch"]]:
         """Return the factor without its negative precisions, and how many directions were repaired."""

@@ -1,6 +1,6 @@
 """A site's answers to the server's questions: `Messages`.
 
-In noise-aware PVI (`fedvi.inference.noise_aware`) the server asks all sites the same questions. An answer is a private
+In noise-aware PVI (`fedvi.inference.asking`) the server asks all sites the same questions. An answer is a private
 sum over the site's rows. The server needs only the sum of all sites' answers to each question, how much noise is in it
 and for how many rows it speaks. So a site's factor is the stack of its answers, and factors multiply by adding them up,
 question by question. A site that comes late answers the old questions too; one that is withdrawn is divided out.

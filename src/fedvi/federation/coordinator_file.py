@@ -244,7 +244,7 @@ class CoordinatorFile(OfDatabase):
 
     @cached_property
     def _unit(self) -> Messages:
-        return cast(Messages, self.description.spec.algorithm.first_factor(self.description.spec.prior))
+        return self.description.spec.algorithm.first_factor(self.description.spec.prior)
 
     @cached_property
     def _first(self) -> Asked:

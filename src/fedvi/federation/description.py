@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from fedvi.checks import in_range, one_of, positive, unknown, whole
 from fedvi.config import Allow, build, check_keys, check_kinds, convert, fill, kind_of, read_toml
@@ -25,7 +25,6 @@ from fedvi.federation.turns import Start
 from fedvi.federation.wire import FINISHED, LEFT, SPENT
 from fedvi.files import digest
 from fedvi.inference.algorithms import LARGEST_PREDICTOR
-from fedvi.inference.asking import NoiseAwarePVI
 from fedvi.inference.questions import Question
 from fedvi.inference.reading import Plan
 from fedvi.inference.spec import Spec, default_spec
@@ -160,7 +159,7 @@ class Description:
         chosen = default_spec(
             self.schema, *everybody, self.updates or 0, covariance=self.covariance, moments=self.moments or 0
         )
-        return cast(NoiseAwarePVI, chosen.algorithm).plan
+        return chosen.algorithm.plan
 
     @cached_property
     def spec(self) -> Spec:
@@ -180,7 +179,7 @@ class Description:
     def form(self) -> Question:
         """A question: the first one."""
         first = self.spec.algorithm.first_asked(self.spec.model, self.spec.prior)
-        return take(cast(Question, first.questions), 0)
+        return take(first.questions, 0)
 
     @cached_property
     def digest(self) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedvi.config import Allow, build, fill, plain
 from fedvi.errors import InputError
-from fedvi.families.base import Factor, GaussianFamily
+from fedvi.families.base import GaussianFamily
 from fedvi.families.full import FullGaussian
 from fedvi.families.mean_field import Gaussian
 from fedvi.families.messages import Messages
@@ -25,7 +25,6 @@ from fedvi.fitting.posterior_file import part_of
 from fedvi.inference.question import Question, numbers_of
 from fedvi.inference.reading.base import Plan, Reading, in_words
 from fedvi.models.base import Model
-from fedvi.numerics import namespace
 from fedvi.pytree import leaves, take, tree_map
 
 NUMBERS = ("limit", "noise_variance", "trusted", "reason")
@@ -144,15 +143,3 @@ def _read(plan: Plan, model: Any, prior: GaussianFamily, questions: Question, fa
     stacked = tree_map(np.asarray, questions)
     asked = [take(stacked, number) for number in range(len(leaves(stacked)[0]))]
     return read(plan, model, tree_map(np.asarray, prior), asked, total)
-
-
-def product_of(factors: Factor) -> Factor:
-    """Return the product of stacked factors, summed in double precision."""
-    return tree_map(
-        lambda leaf: namespace(leaf).asarray(np.sum(np.asarray(leaf, np.float64), axis=0), dtype=leaf.dtype), factors
-    )
-
-
-def posterior_of(prior: GaussianFamily, factors: Factor) -> GaussianFamily:
-    """Return `prior * t_1 * ... * t_M` for stacked factors."""
-    return product_of(factors).posterior(prior)

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from fedvi.datasets.partitions import ByColumn
 from fedvi.errors import InputError
 from fedvi.fitting.fitted import Fitted
 from fedvi.fitting.records import SiteRecord
-from fedvi.inference.asking import NoiseAwarePVI
 from fedvi.inference.rows import CheckedTable
 from fedvi.inference.spec import STANDARDISE, default_spec
 from fedvi.models.base import Model
@@ -121,7 +119,7 @@ def fit(
     )
     return Fitted.of_answers(
         schema,
-        cast(NoiseAwarePVI, spec.algorithm).plan,
+        spec.algorithm.plan,
         spec.model,
         spec.prior,
         take(result.asked.questions, slice(int(result.asked.count))),

@@ -33,7 +33,7 @@ from fedvi.config import build, find, kind_of, plain, search
 from fedvi.errors import InputError
 from fedvi.families.base import Factor, GaussianFamily
 from fedvi.families.messages import Messages
-from fedvi.fitting.answered import Answered, posterior_of, product_of
+from fedvi.fitting.answered import Answered
 from fedvi.fitting.posterior_file import part_of, read_posterior, write_posterior
 from fedvi.fitting.records import Coefficient, SiteRecord
 from fedvi.inference.question import Question
@@ -50,12 +50,11 @@ ROWS_AT_ONCE = 16_384
 """Rows whose predictions are made together."""
 
 FORMAT = 4
-PRODUCTS = (1, 2, 3)
-"""Formats of files whose posterior is the product of prior and factors."""
 
 CLOSE = 1e-2
 """Standard deviations by which two readings of the same answers may differ: machines round differently."""
 
+PARTS = ("prior", "posterior", "factors")
 PACKAGES = ("fedvi", "jax", "numpy")
 
 
@@ -64,8 +63,7 @@ class Fitted:
     """A posterior, its schema, and where it comes from; made by `fit`, or by `Fitted.load` from a file.
 
     model: with what was learned, such as the noise of a linear model.
-    factors: answers of all sites, stacked in the order of `sites`. answered: how they were read; None in files of
-        earlier versions, whose posterior is the product of prior and factors.
+    factors: answers of all sites, stacked in the order of `sites`. answered: how they were read.
     statement: what was promised about privacy, in plain words.
     simulated: whether its noise came from a seed, so that no promise about privacy holds for it.
     settings: what else is known about how it was made.
@@ -80,7 +78,7 @@ class Fitted:
     statement: str
     simulated: bool
     settings: dict[str, Any]
-    answered: Answered | None = None
+    answered: Answered
 
     @classmethod
     def of_answers(
@@ -151,43 +149,37 @@ class Fitted:
         in_range("level", level, 0.001, 0.999)
         mean, std = (np.asarray(part, np.float64) for part in (self._double.mean, self._double.std))
         reach = reach_of(level) * std
-        kept = product_of(self.factors).evidence_kept() if self.answered is None else self.answered.evidence_kept
+        kept = self.answered.evidence_kept
         columns = zip(self.schema.features, mean, std, mean - reach, mean + reach, np.asarray(kept), strict=True)
         return [Coefficient(feature, *map(float, numbers)) for feature, *numbers in columns]
 
     @property
-    def converged(self) -> bool | None:
-        """Whether the fit has arrived where it should be; None if the file does not say."""
-        return None if self.answered is None else self.answered.converged
+    def converged(self) -> bool:
+        """Whether the fit has arrived where it should be."""
+        return self.answered.converged
 
     @property
     def convergence(self) -> str:
         """Whether the fit has arrived, in plain words and with the number."""
-        return "Not known whether it has arrived." if self.answered is None else self.answered.convergence
+        return self.answered.convergence
 
     @property
     def warnings(self) -> list[str]:
         """What to know before intervals are believed; empty if there is nothing."""
-        return [] if self.answered is None else self.answered.warnings
+        return self.answered.warnings
 
     @property
     def verdict(self) -> list[str]:
         """Lines for people: whether it has arrived, and all warnings."""
-        return [
-            *([] if self.converged is False else [self.convergence]),
-            *(f"Warning: {each}" for each in self.warnings),
-        ]
+        arrived = [self.convergence] if self.converged else []  # else it is a warning
+        return [*arrived, *(f"Warning: {each}" for each in self.warnings)]
 
     def verify(self) -> None:
         """Read the answers once more, and raise `InputError` if the posterior is not what they say."""
         own = self.answered
-        if own is None:
-            same, numbers = posterior_of(self.prior, self.factors), []
-        else:
-            found = own.again(self.prior, self.factors)
-            same = found.posterior
-            numbers = [(found.arrived, own.arrived), (found.noise_variance, own.noise_variance)]
-        one, other = (tree_map(lambda leaf: np.asarray(leaf, np.float64), each) for each in (same, self.posterior))
+        found = own.again(self.prior, self.factors)
+        numbers = (found.arrived, own.arrived), (found.noise_variance, own.noise_variance)
+        one, other = found.posterior, self._double
         moved, stretched = np.max(np.abs(one.mean - other.mean) / other.std), np.max(np.abs(one.std / other.std - 1))
         close = all(np.isclose(*pair, rtol=CLOSE, atol=CLOSE) for pair in numbers)
         if not (close and moved < CLOSE and stretched < CLOSE):
@@ -198,12 +190,10 @@ class Fitted:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the posterior file, atomically."""
-        own = self.answered
-        parts: dict[str, Any] = {"prior": self.prior, "posterior": self.posterior, "factors": self.factors}
         header = {
-            "format": PRODUCTS[-1] if own is None else FORMAT,
+            "format": FORMAT,
             "model": plain(self.model),
-            "families": {name: kind_of(type(parts[name])) for name in parts if own is None or name != "factors"},
+            "families": {name: kind_of(type(getattr(self, name))) for name in PARTS},
             "schema": self.schema.to_toml(),
             "schema_hash": self.schema.digest,
             "features": self.schema.features,
@@ -211,12 +201,11 @@ class Fitted:
             "privacy": self.statement,
             "simulated": self.simulated,
             "settings": self.settings,
+            "answered": self.answered.header,
             "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
         }
-        if own is not None:
-            header["answered"] = own.header
-            parts |= {"questions": own.questions, "evidence_kept": own.evidence_kept}
-        write_posterior(path, header, parts)
+        own = {"questions": self.answered.questions, "evidence_kept": self.answered.evidence_kept}
+        write_posterior(path, header, {name: getattr(self, name) for name in PARTS} | own)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], kinds: Collection[str] = ()) -> Fitted:
@@ -229,25 +218,21 @@ class Fitted:
             search(Path())
         header, arrays = read_posterior(Path(path))
         try:
-            if header["format"] not in (*PRODUCTS, FORMAT):
-                raise InputError(f"format {header['format']!r}, and this fedvi reads formats 1 to {FORMAT}")
+            if header["format"] != FORMAT:
+                raise InputError(f"format {header['format']!r}, and this fedvi reads format {FORMAT}. Fit again.")
             schema = Schema.from_toml(header["schema"], "the schema in it", kinds)
             if schema.digest != header["schema_hash"]:
                 raise InputError("its schema does not have the hash that it says")
-            answered = Answered.of_file(header["answered"], arrays, kinds) if header["format"] == FORMAT else None
-            families = {
-                name: find(kind, "family", f"families.{name}", kinds) for name, kind in header["families"].items()
-            }
-            families |= {} if answered is None else {"factors": Messages}
+            families = {name: find(header["families"][name], "family", f"families.{name}", kinds) for name in PARTS}
             fitted = cls(
                 schema=schema,
                 model=build(header["model"], "model", allow=kinds),
-                **{name: part_of(name, families[name], arrays) for name in ("prior", "posterior", "factors")},
+                **{name: part_of(name, families[name], arrays) for name in PARTS},
                 sites=tuple(SiteRecord(**{**site, "events": tuple(site["events"])}) for site in header["sites"]),
                 statement=str(header["privacy"]),
-                simulated=bool(header.get("simulated", "seed" in header["settings"])),
-                settings={key: value for key, value in header["settings"].items() if key != "seed"},
-                answered=answered,
+                simulated=bool(header["simulated"]),
+                settings=header["settings"],
+                answered=Answered.of_file(header["answered"], arrays, kinds),
             )
             _check(fitted)
         except (KeyError, TypeError, ValueError, AttributeError) as error:  # InputError is a ValueError
@@ -281,18 +266,14 @@ class Fitted:
 def _check(fitted: Fitted) -> None:
     dim, sites, own = len(fitted.schema.features), len(fitted.sites), fitted.answered
     shapes: dict[str, tuple[int, ...]] = {"prior.natural_mean": (dim,), "posterior.natural_mean": (dim,)}
-    shapes |= {"factors.natural_mean": (sites, dim)} if own is None else own.shapes(dim, sites)
+    shapes |= own.shapes(dim, sites)
     for name, wanted in shapes.items():
         found = operator.attrgetter(name)(fitted).shape
         if found != wanted:
             raise InputError(f"its {name} has shape {found}, the schema and the plan ask for {wanted}")
-    parts = {name: getattr(fitted, name) for name in ("prior", "posterior", "factors")}
-    if own is not None:
-        parts |= {"questions": own.questions, "reading": (own.limit, own.noise_variance, own.evidence_kept)}
-    for name, part in parts.items():
+    parts = {name: getattr(fitted, name) for name in PARTS} | {"questions": own.questions}
+    for name, part in {**parts, "reading": (own.limit, own.noise_variance, own.evidence_kept)}.items():
         if not all(np.isfinite(leaf).all() for leaf in leaves(part)):
             raise InputError(f"its {name} holds NaN or infinity")
     if not (bool(fitted.prior.is_proper()) and bool(fitted.posterior.is_proper())):
         raise InputError("its prior or posterior is improper")
-    if own is None:
-        fitted.verify()

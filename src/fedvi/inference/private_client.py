@@ -185,7 +185,7 @@ class PrivateClient(Closing):
         """Release a private sum of `vectors(x, y)`, one vector of length at most one per row, or raise `BudgetClosed`.
 
         Each vector must depend on its own row alone, also in how it is rounded: elementwise operations do, matrix
-        products do not (`fedvi.models.base.width_rows`). purpose: what the ledger says that it was for.
+        products do not. purpose: what the ledger says that it was for.
         average: see `BoundedSum.release`.
         """
         _check_rows_are_the_unit(self.ledger.book.unit)

@@ -8,7 +8,6 @@ same algorithm takes Newton steps to the Gaussian that is closest to the posteri
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -19,27 +18,16 @@ from fedvi.checks import positive
 from fedvi.config import find, plain
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
-from fedvi.inference.algorithms import PVI, Algorithm
 from fedvi.inference.asking import NoiseAwarePVI
-from fedvi.inference.local_problem import Exact
-from fedvi.inference.noise_aware import AveragedQuadratics
-from fedvi.inference.noise_aware import NoiseAwarePVI as AveragedPVI
 from fedvi.inference.questions import Answers
 from fedvi.models.base import Model
 from fedvi.privacy.budget import Budget
-from fedvi.privacy.mechanism import FullBatchGaussian
 from fedvi.privacy.without_privacy import FullBatch
 from fedvi.tables.layout import HAT, INTERCEPT, LEVEL, Layout
 from fedvi.tables.schema import Schema
 
-UPDATES = 600
-"""Updates of every site: Gaussian noise composes without loss, so that many cost no more privacy than few."""
-
-SHARE = 0.1
-"""Of the privacy of an update, what goes to the curvature."""
-
-STANDARDISE, WIDTH = 0.1, 0.05
-"""Shares of a site's budget, in squared noise, that private scales and the width of the posterior take."""
+STANDARDISE = 0.1
+"""Share of a site's budget, in squared noise, that private scales take."""
 
 
 INTERCEPT_VARIANCE = 100.0
@@ -84,7 +72,7 @@ class Spec:
     schema: Schema
     model: Model
     standard_prior: Prior
-    algorithm: Algorithm
+    algorithm: NoiseAwarePVI
     updates: int
 
     @cached_property
@@ -137,36 +125,6 @@ def default_spec(
     ).planned(schema.dim, rows, budgets)
     prior = Prior("Gaussian", variance, intercept=max(variance, INTERCEPT_VARIANCE))
     return Spec(schema, model, prior, algorithm, algorithm.questions)
-
-
-def averaged_spec(
-    schema: Schema,
-    rows: int,
-    epsilon: float | None,
-    updates: int = UPDATES,
-    model: Model | None = None,
-    prior_variance: float | None = None,
-) -> Spec:
-    """Return the settings of a federation whose sites release averaged slopes.
-
-    rows: of all sites. epsilon: of the site that spends least; None for no privacy. model: None for the target's own.
-    prior_variance: of a weight; None for 1 on the scale of log odds, or 10 on that of the noise. The intercept's is
-        at least 100: how frequent an outcome is, nobody knows beforehand.
-    """
-    model = schema.target.model() if model is None else model
-    variance = float(prior_variance or model.defaults.prior_variance)
-    prior = Prior("Gaussian", variance, intercept=max(INTERCEPT_VARIANCE, variance))
-    if epsilon is None and "closed form" in model.abilities:
-        prior = dataclasses.replace(prior, family="FullGaussian")
-        return Spec(schema, model, prior, PVI(Exact(), damping=1.0), 1)
-    total = float(np.sum(schema.typical(2)))
-    reach = 1.0 if epsilon is None else min(max((rows * epsilon / (100 * total)) ** 0.4, 0.3), 1.0)
-    clip_norm = model.defaults.typical_slope * reach * math.sqrt(total / (1 - SHARE))
-    weight = clip_norm * math.sqrt(SHARE) / (0.6 * math.sqrt(np.sum(schema.typical(4))))
-    mechanism = FullBatch() if epsilon is None else FullBatchGaussian(noise_multiplier=None, clip_norm=clip_norm)
-    memory = 20.0 if epsilon is None else 2.0  # of early slopes: to be averaged where there is noise, else forgotten
-    solver = AveragedQuadratics(mechanism=mechanism, memory=memory, share=SHARE, weight=weight)
-    return Spec(schema, model, prior, AveragedPVI(solver, damping=0.4), updates)
 
 
 def _rounded(value: Any) -> Any:

@@ -10,19 +10,6 @@ bit, and sums are made of whole numbers (`fedvi.numerics`), so that they do not 
 
 Randomness is an argument: a model that estimates its expectation by Monte Carlo says with `noise_shape` how many
 standard normals it wants per step, and gets them as `z`.
-
-**Width.** Noise-aware factors take a model's curvature at its bound: right for steps, too sure of themselves as a
-posterior. And the noise variance of a linear model is an assumption. After the last update every site releases the sum
-of one number in [0, 1] per row (`fedvi.privacy.sums`), and all factors are corrected by one ratio, as post-processing:
-
-| model    | number of a row, at eta = m'x    | ratio r                             | corrected factor          |
-|----------|----------------------------------|-------------------------------------|---------------------------|
-| logistic | 4 p (1 - p)                      | its mean: curvature / bound         | (h - (1-r) S m, r S, r V) |
-| linear   | min(|y - eta| / std, 2) / 2      | assumed / estimated noise variance  | (r h, r S, r^2 V)         |
-
-with (h, S, V) the natural mean, precision and noise of a factor, and m the posterior mean. The logistic one keeps the
-posterior's mean and makes it wider. The estimate of the linear one is drawn towards the assumption where noise drowns
-it. Other models stay as they are: their number is zero, and the ratio one.
 """
 
 from __future__ import annotations
@@ -38,7 +25,7 @@ from jaxtyping import Float
 
 from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
-from fedvi.families.base import Coordinates, Factor, GaussianFamily
+from fedvi.families.base import Coordinates, GaussianFamily
 from fedvi.models.predictive import Predictive
 from fedvi.numerics import Array, Bounds, cut, row_sums, widen
 from fedvi.pytree import pytree, static
@@ -102,12 +89,11 @@ class RowSums(Protocol):
 class Defaults:
     """What settings of a fit follow from, beside the schema.
 
-    prior_variance: of a weight, for features with scales near one. typical_slope: of the log-likelihood of one row by
-    its linear predictor. Those of numbers in units of their noise, unless a model says otherwise.
+    prior_variance: of a weight, for features with scales near one; for numbers in units of their noise, unless a model
+        says otherwise.
     """
 
     prior_variance: float = 10.0
-    typical_slope: float = 2.0
 
 
 class Model(abc.ABC):
@@ -212,40 +198,6 @@ class Model(abc.ABC):
     def usable(self, y: np.ndarray) -> np.ndarray:
         """Tell for every row whether its target means anything to this model."""
         return np.ones(len(y), bool)
-
-    def width_numbers(self, eta: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Return a number between 0 and 1 for every row, whose average says how wide the posterior should be."""
-        return np.zeros(len(eta))
-
-    def width_ratio(self, average: float, error: float) -> float:
-        """Return how much more curvature the rows have than was assumed; `average` has this standard error."""
-        return 1.0
-
-    def corrected_factor(self, factor: Factor, ratio: float, mean: Any) -> Factor:
-        """Return the factor with that much more curvature, for a posterior with this mean."""
-        return factor
-
-    def corrected(self, ratio: float) -> Model:
-        """Return the model that the corrected factors belong to."""
-        return self
-
-
-def width_rows(model: Model, mean: Float[np.ndarray, " d"]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return the function of rows (x, y) whose sum is released: `width_numbers` at `eta = m'x`, as one column.
-
-    **Sensitivity.** A row's number is within 0 and 1 and depends on that row alone, to the last bit: every operation is
-    elementwise, and columns are added one after another. A matrix product would not do. It rounds each row's eta by the
-    rows that it is computed with, and where m is huge and cancels, rounding is all that is left of eta: one row less
-    would change the numbers of others.
-    """
-
-    def numbers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        eta = np.zeros(len(x))
-        for column, weight in zip(x.T, np.asarray(mean, np.float64), strict=True):
-            eta += column * weight
-        return model.width_numbers(eta, y.astype(np.float64))[:, None]
-
-    return numbers
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from fedvi.checks import positive
 from fedvi.compiling import jnp
-from fedvi.families.base import Factor, GaussianFamily
+from fedvi.families.base import GaussianFamily
 from fedvi.models.linear_predictor import LinearPredictorModel, Normals, PerRow, Response
 from fedvi.models.outlook import Expected, Outlook
 from fedvi.models.predictive import Normal
@@ -29,9 +29,6 @@ LARGEST_RESIDUAL = 2.0
 
 WINDOW = 1.5
 """Residuals count up to so many of their standard deviations, where slopes are bounded."""
-
-LOG_SPREAD = 0.5
-"""Standard deviation of the logarithm of the noise variance around what was assumed, before anything is seen."""
 
 
 @pytree
@@ -130,32 +127,6 @@ class LinearRegression(LinearPredictorModel):
         mean, variance = q.project(x)
         return Normal(mean, variance + self.noise_variance)
 
-    def width_numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the size of every row's residual, which says how large the noise is."""
-        residuals = np.abs(y - eta) / math.sqrt(float(self.noise_variance))
-        return np.minimum(residuals, LARGEST_RESIDUAL) / LARGEST_RESIDUAL
-
-    def width_ratio(self, average: float, error: float) -> float:
-        """Return the noise variance as assumed, over that with which residuals have this average."""
-        low, high = -8.0, 4.0  # logarithm of the variance
-        if average <= _expected(low) or average >= _expected(high):
-            found = low if average <= _expected(low) else high
-        else:
-            from scipy.optimize import brentq  # takes a while to import
-
-            found = brentq(lambda log_variance: _expected(log_variance) - average, low, high)
-        slope = (_expected(found + 1e-3) - _expected(found - 1e-3)) / 2e-3
-        kept = LOG_SPREAD**2 / (LOG_SPREAD**2 + (error / max(slope, 1e-9)) ** 2)
-        return math.exp(-kept * found)
-
-    def corrected_factor(self, factor: Factor, ratio: float, mean: Any) -> Factor:
-        """Return the factor of the same rows with the estimated noise."""
-        return factor.with_curvature(ratio)
-
-    def corrected(self, ratio: float) -> LinearRegression:
-        """Return the model with the estimated noise."""
-        return LinearRegression(float(self.noise_variance) / ratio)
-
 
 def _density(z: Any) -> Any:
     return np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
@@ -172,11 +143,3 @@ def _folded(centre: Any, width: Any, most: Any) -> tuple[Any, Any]:
     within = within - width * (most - centre) * _density(above) - width * (most + centre) * _density(below)
     edges = 2 * width * centre * (_density(below) - _density(above))
     return (right + left) / most + beyond, (within + edges) / most**2 + beyond
-
-
-def _expected(log_variance: float) -> float:
-    """Return `E[min(s |Z|, B)] / B` for a standard normal Z and `s^2` the variance."""
-    std = math.exp(log_variance / 2)
-    cut = LARGEST_RESIDUAL / std
-    inside = std * math.sqrt(2 / math.pi) * -math.expm1(-(cut**2) / 2)
-    return inside / LARGEST_RESIDUAL + math.erfc(cut / math.sqrt(2))

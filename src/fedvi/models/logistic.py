@@ -21,16 +21,12 @@ from jaxtyping import Float
 from fedvi.checks import not_a_class, one_of
 from fedvi.compiling import jax, jnp
 from fedvi.families.base import GaussianFamily
-from fedvi.families.noisy import NoisyGaussian
 from fedvi.models.base import Defaults
 from fedvi.models.linear_predictor import GaussHermite, LinearPredictorModel, MonteCarlo, Normals, PerRow, Response
 from fedvi.models.outlook import Expected, Outlook
 from fedvi.models.predictive import Bernoulli, reach_of, sigmoid
 from fedvi.numerics import Array, namespace, special
 from fedvi.pytree import pytree, static
-
-LEAST_CURVATURE = 0.02
-"""Least ratio of curvature to its bound: as if nearly all rows were predicted with 99.5 % confidence."""
 
 
 @pytree
@@ -47,7 +43,7 @@ class LogisticRegression(LinearPredictorModel):
     slope_rounding: ClassVar[float] = 0.0
     effect: ClassVar[str] = "odds ratio"
     wanted: ClassVar[str] = "labels 0 and 1, or -1 and +1"
-    defaults: ClassVar[Defaults] = Defaults(prior_variance=1.0, typical_slope=1.0)
+    defaults: ClassVar[Defaults] = Defaults(prior_variance=1.0)
 
     def __post_init__(self) -> None:
         not_a_class("expectation", self.expectation)
@@ -138,19 +134,6 @@ class LogisticRegression(LinearPredictorModel):
     def usable(self, y: np.ndarray) -> np.ndarray:
         """Tell which labels are -1 or +1."""
         return np.abs(y) == 1
-
-    def width_numbers(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the curvature of every row, as a share of its bound."""
-        return 4 * sigmoid(eta) * sigmoid(-eta)
-
-    def width_ratio(self, average: float, error: float) -> float:
-        """Return the average curvature, as a share of its bound."""
-        return min(max(average, LEAST_CURVATURE), 1.0)
-
-    def corrected_factor(self, factor: Any, ratio: float, mean: Any) -> NoisyGaussian:
-        """Return a factor that is less sure, and leaves the mean of the posterior where it is."""
-        natural_mean = factor.natural_mean - (1 - ratio) * factor.precision * mean
-        return NoisyGaussian(natural_mean, factor.precision * ratio, factor.noise * ratio)
 
 
 def smoothed(mean: PerRow, variance: PerRow) -> tuple[PerRow, PerRow]:

@@ -10,7 +10,6 @@ frozen dataclass, a subclass of `Column`; a schema names it by `kind = "module:C
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,9 +27,6 @@ from fedvi.tables.parts import Listed, Part, Scaled
 from fedvi.tables.read import Chunk, Counts
 
 OTHER, GAP, REFERENCE, ERROR = "other", "missing", "reference", "error"
-INDICATOR_SQUARE = 0.1
-"""Typical square of a feature that says where a number is missing."""
-
 LOG1P = "log1p"
 TRANSFORMS = ("none", LOG1P)
 
@@ -72,10 +68,6 @@ class Column(Part):
     @abstractmethod
     def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, "n k"]:
         """Return the features of all rows, and count what was clipped, missing and unknown."""
-
-    @abstractmethod
-    def typical(self, power: int) -> Float[np.ndarray, " k"]:
-        """Return the typical power, 2 or 4, of every feature: public constants."""
 
     @property
     def units(self) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
@@ -183,12 +175,6 @@ class Number(Scaled, Column):
             parts.append(missing[:, None])
         return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
-    def typical(self, power: int) -> Float[np.ndarray, " k"]:
-        """Return the moment of a standard normal: the scale is a standard deviation. Hats share a row."""
-        bumps = [1 / len(self.knots) for _ in self.knots[1:-1]]
-        line = float(math.prod(range(power - 1, 0, -2)))
-        return np.array([line, *bumps, *([INDICATOR_SQUARE] if self.missing == "indicator" else [])])
-
     @property
     def units(self) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
         """One over the scale, around the centre; hats and the indicator have none."""
@@ -280,7 +266,3 @@ class Category(Listed, Column):
                 codes[found] = levels.index(self.reference if policy == REFERENCE else policy)
         kept = [level != self.reference for level in levels]
         return np.eye(len(levels), dtype=np.float32)[:, kept].take(codes, axis=0)
-
-    def typical(self, power: int) -> Float[np.ndarray, " k"]:  # ones stay ones
-        """Return 1 / k: of k levels, one is that of a row."""
-        return np.full(len(self.features), 1 / (len(self.values) + len(self.extras)))

@@ -147,11 +147,6 @@ class Schema:
         parts = (*self.columns, *((self.target,) if target else ()))
         return {name: kind for part in parts for name, kind in part.reads.items()}
 
-    def typical(self, power: int) -> np.ndarray:
-        """Return the typical power, 2 or 4, of every feature of x: public constants; 1 for the intercept."""
-        first = [np.ones(1)] if self.intercept else []
-        return self.products.of_each(np.concatenate([*first, *(column.typical(power) for column in self.columns)]))
-
     @property
     def questions(self) -> list[str]:
         """The columns whose values could make a site refuse: a noiseless answer about rows, to who wrote the schema."""

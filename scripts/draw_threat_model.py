@@ -43,13 +43,20 @@ def main() -> None:
         axes,
         0,
         0,
-        ["Coordinator, not trusted", "factors, q, declared budgets", "may keep and misuse all of it"],
+        ["Coordinator, not trusted", "answers, q, declared budgets", "may keep and misuse all of it"],
         ENEMY,
         3.3,
     )
     for x, y, name in ((-3.6, 2.2, "Site 1"), (3.6, 2.2, "Site 2")):
         box(axes, x, y, [name, "rows and ledger never leave;", "noise is added here"], SAFE)
-    box(axes, -3.6, -2.2, ["Site 3, an enemy in disguise", "gets q like all sites;", "may send any factor"], ENEMY, 3.2)
+    box(
+        axes,
+        -3.6,
+        -2.2,
+        ["Site 3, an enemy in disguise", "gets the questions;", "may send any answer"],
+        ENEMY,
+        3.2,
+    )
     box(axes, 3.6, -2.2, ["Whoever gets the model", "q, or predictions,", "and anything else they know"], ENEMY)
     for x, y in ((-1, 1), (1, 1), (-1, -1)):
         at_site, at_coordinator = (2.45 * x, 1.52 * y), (1.25 * x, 0.68 * y)
@@ -59,7 +66,7 @@ def main() -> None:
     axes.text(
         0,
         1.95,
-        "to the coordinator: a factor, paid for in\nthe site's ledger before its noise was drawn\nback: q",
+        "to the coordinator: an answer, paid for in\nthe site's ledger before its noise was drawn\nback: a question",
         ha="center",
         size=8.5,
     )
@@ -75,7 +82,7 @@ def main() -> None:
     axes.text(
         0,
         -3.1,
-        "An eavesdropper who breaks TLS sees factors and q: they are private already.",
+        "An eavesdropper who breaks TLS sees questions and answers: they are private already.",
         ha="center",
         size=9,
         color=ENEMY,

@@ -158,7 +158,7 @@ def test_hostile_site_and_hostile_coordinator_get_no_file_no_token_and_no_say(
     (tmp_path / "secret.txt").write_text("rows of north")
     description = new_project(updates=1000, epsilon=10.0)
     folder = make_folder(tmp_path, description)
-    tiny_description(tmp_path, 1, description.sites)  # writes the tables
+    tiny_description(tmp_path, 2, description.sites)  # writes the tables
     for site in description.sites:
         SiteSettings(folder / "kits" / site, tmp_path / f"{site}.csv", tmp_path / f"{site}.ledger", 1.0).save()
     supervisor = Supervisor(folder)
@@ -193,4 +193,4 @@ def test_hostile_site_and_hostile_coordinator_get_no_file_no_token_and_no_say(
     assert "adhoc connector" not in north_log
     with Coordinator.open(folder / "coordinator.db") as server:
         assert server.refusals() == []
-        assert [each.sequence for each in server.applied()] == list(range(1, server.version + 1))
+        assert server.verify() < 1e-6

@@ -21,6 +21,7 @@ from fedvi.federation import wire
 from fedvi.federation.coordinator import Coordinator
 from fedvi.federation.site import Site
 from fedvi.federation.site_file import SiteFile
+from fedvi.federation.status import Scores
 from fedvi.federation.transports.base import run as work
 from fedvi.federation.turns import Start
 from fedvi.federation.wire import Answer, Request
@@ -28,6 +29,7 @@ from fedvi.inference import PrivateClient
 from fedvi.privacy import Budget
 from fedvi.privacy.ledger import ledger as ledgers
 from fedvi.sqlite import Locked
+from fedvi.tables import NumberTarget
 from site_exchanges import DESCRIPTION, saved
 from small_federation import description, open_coordinator, open_site, rows_of
 
@@ -512,13 +514,25 @@ def test_a_site_waits_for_the_others_before_its_next_question(tmp_path: Path) ->
         assert (charges(folder), charges(folder, "south")) == (1, 1)
 
 
-def test_two_sites_find_what_their_rows_say(tmp_path: Path) -> None:
-    """Rows are drawn with weights 0, 1 and -1. The oracle is their number: noise and outcomes spread q by about .2."""
+def linear_rows(number: int, rows: int) -> Any:
+    """Return rows with y = x1 - x2 and noise of standard deviation 1/2."""
+    x, _ = rows_of(number, rows)
+    noise = np.random.default_rng([number, 1]).normal(0, 0.5, rows)
+    return x, np.clip(x[:, 1] - x[:, 2] + noise, -8, 8).astype(np.float32)
+
+
+@pytest.mark.parametrize("linear", [False, True], ids=["logistic", "linear"])
+def test_two_sites_find_what_their_rows_say(linear: bool, tmp_path: Path) -> None:
+    """Rows are drawn with weights 0, 1 and -1; noise of a linear model is not known beforehand."""
     chosen, folder = description(("north", "south"), 12, epsilon=20.0, rows=4000), tmp_path
+    if linear:
+        schema = dataclasses.replace(chosen.schema, target=NumberTarget("y", -8, 8, 0, 1))
+        chosen = dataclasses.replace(chosen, schema=schema)
     with open_coordinator(folder, chosen) as coordinator:
         sites = {}
         for number, name in enumerate(chosen.sites):
-            place = folder / f"{name}.db", chosen, rows_of(number, 2000), Budget(20.0), folder / f"{name}.ledger"
+            rows = linear_rows(number, 2000) if linear else rows_of(number, 2000)
+            place = folder / f"{name}.db", chosen, rows, Budget(20.0), folder / f"{name}.ledger"
             sites[name] = Site.open(*place)
         while not coordinator.over:
             for name, site in sites.items():
@@ -526,8 +540,15 @@ def test_two_sites_find_what_their_rows_say(tmp_path: Path) -> None:
                     site.receive(coordinator.handle(name, data))
         for site in sites.values():
             site.close()
-        q = coordinator.posterior
+        q, asked = coordinator.posterior, coordinator.asked
         assert (np.abs(np.asarray(q.mean) - [0, 1, -1]) < 4 * np.asarray(q.std)).all()
         assert (np.asarray(q.std) < 0.12).all()
-        assert float(coordinator.asked.arrived) <= float(coordinator.asked.limit)
+        assert float(asked.arrived) <= float(asked.limit)
         assert coordinator.verify() < 1e-6
+        if linear:
+            x, y = linear_rows(9, 500)
+            table = {"a": x[:, 1].astype(float), "b": x[:, 2].astype(float), "y": y.astype(float)}
+            ((seen, _, accuracy, score),) = Scores(coordinator, table).measured()  # type: ignore[arg-type]
+            assert (seen, accuracy) == (24, None)
+            assert score == pytest.approx(-0.5 * np.log(2 * np.pi * 0.25) - 0.5, abs=0.1)  # as if all were known
+            assert float(asked.noise_variance) == pytest.approx(0.25, rel=0.15)

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from pathlib import Path
+from typing import cast
 
 from fedvi.config import kind_of
 from fedvi.federation.coordinator_file import CoordinatorFile
@@ -14,6 +15,7 @@ from fedvi.federation.records import ABSENT, Refusal, SiteRecord
 from fedvi.federation.turns import Start
 from fedvi.federation.wire import SPENT, WORKING
 from fedvi.inference.rows import evaluate
+from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.tables.encode import encode
 
 SILENT = 60.0
@@ -26,7 +28,7 @@ SCORED_EVERY = 3.0
 """Seconds between measurements of q."""
 
 Score = tuple[int, float, float | None, float]
-"""Version of q, time, accuracy (None for numbers) and log-likelihood."""
+"""Answers that q has seen, time, accuracy (None for numbers) and log-likelihood."""
 
 
 class Scores:
@@ -41,10 +43,14 @@ class Scores:
     def measured(self) -> tuple[Score, ...]:
         """Return all measurements, with a new one if q is new."""
         with self._lock:
-            version, now = self._store.version, time.time()
+            with self._store.at_once():
+                readings, asked = self._store.readings(), self._store.asked
+            version, now = readings[-1].version if readings else 0, time.time()
             known = bool(self.history) and self.history[-1][0] == version
             if not known and time.monotonic() >= self._due:
-                scores = evaluate(self._store.description.spec.model, self._store.posterior, self._x, self._y)  # type: ignore[arg-type]
+                model = cast(LinearPredictorModel, self._store.description.spec.model)
+                learned = model.learned(float(asked.noise_variance))
+                scores = evaluate(learned, asked.posterior, self._x, self._y)  # type: ignore[arg-type]
                 self.history.append((version, now, scores.get("accuracy"), scores["log_likelihood"]))
                 self._due = time.monotonic() + SCORED_EVERY
             return tuple(self.history)

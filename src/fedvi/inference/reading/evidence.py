@@ -16,6 +16,12 @@ from fedvi.models.outlook import Expected, Outlook
 LOG_SPREAD = 0.5
 """Standard deviation of the logarithm of a noise's standard deviation, before anything is seen."""
 
+EARLY = 0.2
+"""Weight of the first third of the answers, whose centres are far: errors of the curvature grow with the distance."""
+
+APART = 0.4
+"""Off-diagonals of the whitened curvature vary less than the noise in moments says, since those were shrunk: measured."""
+
 MISMATCH = 0.2
 """Simulated rows are not the rows: spread of the whitened curvature per row, all entries of a line together."""
 
@@ -68,7 +74,7 @@ class Evidence:
         counts = np.array([each.rows for each in seen])
         units = np.array([1 / math.sqrt(each.number("noise_variance")) for each in seen])
         variances = np.array([each.variance("slope") for each in seen])
-        alpha = counts * units / variances
+        alpha = counts * units / variances * np.where(np.arange(len(seen)) < len(seen) // 3, EARLY, 1)
         alpha = alpha * counts.max() / (alpha @ counts)
         shares = alpha * counts / counts.max()
         back = seen[-1].back
@@ -76,7 +82,10 @@ class Evidence:
         size = weights[-1].mean() * outlooks[-1].curvature.mean()
         mixing = ((basis / values).T @ moments.basis) ** 2
         eye = np.eye(columns)
-        before = np.minimum(size**2 * mixing @ moments.left @ mixing.T, 1) + MISMATCH**2 / columns * (1 + eye) / 2
+        before = (
+            np.minimum(size**2 * mixing @ moments.left @ mixing.T, 1) * (APART + (1 - APART) * eye)
+            + MISMATCH**2 / columns * (1 + eye) / 2
+        )
         observed = (1 + eye) / (2 * precision)
         kept = before / (before + observed)
         shrunk = basis @ ((basis.T @ (deviation / precision) @ basis) * kept) @ basis.T

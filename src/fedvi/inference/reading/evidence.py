@@ -16,11 +16,11 @@ from fedvi.models.outlook import Expected, Outlook
 LOG_SPREAD = 0.5
 """Standard deviation of the logarithm of a noise's standard deviation, before anything is seen."""
 
-EARLY = 0.2
-"""Weight of the first third of the answers, whose centres are far: errors of the curvature grow with the distance."""
+EARLY, GROWTH = 0.2, 0.1
+"""Weight of the first third of the answers, and growth of weights with the rate (`ramp`)."""
 
 APART = 0.4
-"""Off-diagonals of the whitened curvature vary less than the noise in moments says, since those were shrunk: measured."""
+"""Off-diagonals of the whitened curvature vary less than noise in moments says, since those were shrunk: measured."""
 
 MISMATCH = 0.2
 """Simulated rows are not the rows: spread of the whitened curvature per row, all entries of a line together."""
@@ -32,8 +32,9 @@ class Evidence:
 
     asked: outlooks of the questions, weights: what simulated rows count in each (questions, rows).
     alpha: weights of answers; shares: alpha_k n_k / n. groups: numbers of rows that answered just the first 1, 2, ...
-    slope, centre, noise: g, c and V above. deviation, left: D and what is unknown of it, per row, in the eigenbasis
-    `basis` of the last question's whitening, whose inverse is `back`. unit: mean over answers of 1 / noise's sd.
+    slope, noise: g and V. correction: C. simulated: curvature per row, whitened. left: variance of what is unknown of
+    it, in the eigenbasis `basis` of the last question's whitening, whose inverse is `back`. unit: mean over answers of
+    1 / noise's sd.
     """
 
     x: np.ndarray
@@ -44,9 +45,9 @@ class Evidence:
     shares: np.ndarray
     groups: np.ndarray
     slope: np.ndarray
-    centre: np.ndarray
     noise: np.ndarray
-    deviation: np.ndarray
+    simulated: np.ndarray
+    correction: np.ndarray
     left: np.ndarray
     basis: np.ndarray
     back: np.ndarray
@@ -55,10 +56,10 @@ class Evidence:
     extra_noise: float
 
     @classmethod
-    def of(cls, model: LinearPredictorModel, seen: Sequence[Answer], moments: Moments) -> Evidence:
-        """Return the evidence of these answers."""
+    def of(cls, model: LinearPredictorModel, seen: Sequence[Answer], moments: Moments, rate: float) -> Evidence:
+        """Return the evidence of these answers. rate: of information to noise, a public number."""
         x, columns = moments.rows, moments.rows.shape[1]
-        outlooks, weights, deviation, precision = [], [], np.zeros((columns, columns)), 0.0
+        outlooks, weights, precisions, deviations, curvatures = [], [], [], [], []
         for each in seen:
             mapped = each.map(x)
             outlook = model.outlook(
@@ -66,15 +67,20 @@ class Evidence:
             )
             weight = each.weights(mapped, outlook.curvature, outlook.largest)
             simulated = (mapped.T * (weight * outlook.curvature)) @ mapped / len(x)
-            new = each.rows**2 / each.variance("curvature")
-            deviation = deviation + new * (each.curvature / each.rows - simulated)
-            precision += new
+            precisions.append(each.rows**2 / each.variance("curvature"))
+            deviations.append(each.curvature / each.rows - simulated)
+            curvatures.append(simulated)
             outlooks.append(outlook)
             weights.append(weight)
+        late = ramp(len(seen), rate)
+        trust = late * precisions / (late @ precisions)
+        deviation, simulated = (np.tensordot(trust, each, 1) for each in (deviations, curvatures))
+        simulated = positive(simulated)
+        precision = 1 / float(trust**2 @ (1 / np.array(precisions)))
         counts = np.array([each.rows for each in seen])
         units = np.array([1 / math.sqrt(each.number("noise_variance")) for each in seen])
         variances = np.array([each.variance("slope") for each in seen])
-        alpha = counts * units / variances * np.where(np.arange(len(seen)) < len(seen) // 3, EARLY, 1)
+        alpha = counts * units / variances * late
         alpha = alpha * counts.max() / (alpha @ counts)
         shares = alpha * counts / counts.max()
         back = seen[-1].back
@@ -88,7 +94,8 @@ class Evidence:
         )
         observed = (1 + eye) / (2 * precision)
         kept = before / (before + observed)
-        shrunk = basis @ ((basis.T @ (deviation / precision) @ basis) * kept) @ basis.T
+        shrunk = basis @ ((basis.T @ deviation @ basis) * kept) @ basis.T
+        whole = positive(simulated + shrunk)
         extras = np.array([each.extra for each in seen])
         learned = model.assumed_noise_variance is not None
         return cls(
@@ -100,9 +107,9 @@ class Evidence:
             shares=shares,
             groups=np.maximum(counts - np.append(counts[1:], 0), 0),
             slope=sum(a * each.back.T @ each.slope for a, each in zip(alpha, seen, strict=True)),
-            centre=sum(share * each.centre.mean for share, each in zip(shares, seen, strict=True)),
             noise=sum(a**2 * v * each.back.T @ each.back for a, v, each in zip(alpha, variances, seen, strict=True)),
-            deviation=symmetric(shrunk),
+            simulated=simulated,
+            correction=back.T @ np.linalg.solve(simulated, whole).T @ seen[-1].whitening.T,
             left=before * (1 - kept),
             basis=basis,
             back=back,
@@ -121,23 +128,24 @@ class Evidence:
         matrix = self.back.T @ self.basis @ found @ self.basis.T @ self.back
         return (self.rows * self.unit) ** 2 * matrix
 
-    @property
-    def correction(self) -> np.ndarray:
-        """D in units of x."""
-        return self.rows * self.unit * self.back.T @ self.deviation @ self.back
+    def way(self, slope: np.ndarray) -> np.ndarray:
+        """Return the distance to the mean centre that would give such a slope if nothing bent, in units of x."""
+        inside = np.linalg.solve(self.simulated, np.linalg.solve(self.back.T, slope))
+        found: np.ndarray = np.linalg.solve(self.back, inside) / (self.rows * self.unit)
+        return found
 
     def slope_of(self, expected: Expected) -> np.ndarray:
-        """Return h without D."""
+        """Return h without C."""
         found: np.ndarray = (self.shares @ (self.weights * expected.slope)) @ self.x
         return self.rows / len(self.x) * found
 
     def gain_of(self, expected: Expected) -> tuple[np.ndarray, float]:
-        """Return h' without D, and the sum over rows of what it is made of."""
+        """Return h' without C, and the sum over rows of what it is made of."""
         gain = self.shares @ (self.weights * expected.gain)
         return self.rows / len(self.x) * (self.x.T * gain) @ self.x, self.rows * float(gain.mean())
 
     def sampling_of(self, expected: Expected) -> np.ndarray:
-        """Return K without D."""
+        """Return K without C."""
         so_far = np.cumsum(self.alpha[:, None] * self.weights * np.sqrt(expected.spread), axis=0)
         return (self.x.T * (self.groups @ so_far**2)) @ self.x / len(self.x)
 
@@ -160,3 +168,19 @@ class Evidence:
         to_seen, to_prior = self.extra - (low + high) / 2, math.log(assumed) / 2 - log_sd
         step = (slope * to_seen / errors + to_prior / LOG_SPREAD**2) / (slope**2 / errors + LOG_SPREAD**-2)
         return math.exp(2 * (log_sd + float(np.clip(step, -0.7, 0.7))))
+
+
+def ramp(count: int, rate: float) -> np.ndarray:
+    """Return how much more late answers count: their centres are near, and what is wrong grows with the distance.
+
+    From public numbers. All answers are about the same rows, so that early ones help against privacy noise only: where
+    there is little of it, they may count little.
+    """
+    number = np.arange(count)
+    return np.where(number < count // 3, EARLY, 1) * (1 + rate) ** (GROWTH * number)
+
+
+def positive(matrix: np.ndarray) -> np.ndarray:
+    """Return the matrix with no eigenvalue below a thousandth of the largest."""
+    values, vectors = np.linalg.eigh(symmetric(matrix))
+    return (vectors * np.maximum(values, 1e-3 * values[-1])) @ vectors.T

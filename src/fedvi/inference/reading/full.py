@@ -2,15 +2,16 @@
 
 The server knows what slope to expect of every answer for ANY weights w, from simulated rows (`moments`):
 
-    h(w) = sum_k alpha_k n_k mean[s_k E psi_k(w'x) x] + D (w - c)        g = sum_k alpha_k g_k, as released
+    h(w) = C sum_k alpha_k n_k mean[s_k E psi_k(w'x) x]        g = sum_k alpha_k g_k, as released
 
-with answers k of n_k rows, weights alpha_k by noise and rows (public: weights that look at what was seen bias the
-mean), c the mean of their centres and D the released less the simulated curvature, shrunk. Errors of g - h(w) are
+with answers k of n_k rows and weights alpha_k by noise, rows and number (public: weights that look at what was seen
+bias the mean). C corrects the rows by their released curvature: it is released over simulated, after shrinking. It
+multiplies: a correction by D (w - c) grows without end, where slopes do not. Errors of g - h(w) are
 
-    B = K + V + N(S + (m - c)(m - c)')
+    B = K + V + N(S + uu')
 
-K: sampling of outcomes. V: privacy noise. N(A) = cov(E u) for E[uu'] = A: E, what is still unknown of the curvature,
-is one matrix for all answers and is charged once, at the distance to the mean centre. q = N(m, S) then solves
+K: sampling of outcomes. V: privacy noise. N(A) = cov(E t) for E[tt'] = A: E, what is still unknown of the curvature,
+is one matrix for all answers and is charged once, at the distance u to the mean centre. q = N(m, S) then solves
 
     S^-1 = P0 + E_q[h' B^-1 h']        m = m0 + P0^-1 E_q[h' B^-1 (g - h)]
 
@@ -45,7 +46,7 @@ from fedvi.inference.reading.base import (
     question_at,
     symmetric,
 )
-from fedvi.inference.reading.evidence import Evidence
+from fedvi.inference.reading.evidence import Evidence, positive
 from fedvi.inference.reading.moments import found_moments, question_about_moments
 from fedvi.models.linear_predictor import LinearPredictorModel
 
@@ -73,15 +74,15 @@ def read_full(
         question = question_about_moments(plan, first, assumed)
         return Reading(first.family(), question, math.inf, limit, np.zeros(columns), assumed, False, "no answers yet")
     moments = found_moments(plan, about_moments)
+    rate = seen[0].rows * plan.questions / (max(seen[0].noise, 1e-300) * columns)
     if slopes:
-        evidence = Evidence.of(model, slopes, moments)
+        evidence = Evidence.of(model, slopes, moments, rate)
         last = len(slopes) == plan.questions - plan.moments
         start, so_far = slopes[-1].centre, slopes[-1].number("noise_variance")
         q, noise_variance = posterior(model, first, evidence, start, so_far, last)
         arrived, kept = distance(slopes[-1], evidence), evidence_kept(model, first, evidence, q, noise_variance)
     else:
         q, noise_variance, arrived, kept = first, assumed, math.inf, np.zeros(columns)
-    rate = seen[0].rows * plan.questions / (max(seen[0].noise, 1e-300) * columns)
     following = None
     if len(questions) < plan.questions:
         following = next_question(model, moments.rows, q, rate, noise_variance)
@@ -117,14 +118,12 @@ def posterior(
             now = model.outlook(x @ mean, forms(x, covariance), noise)
         expected = model.expected(evidence.asked, now)
         slope, (gain, total) = evidence.slope_of(expected), evidence.gain_of(expected)
-        sampling = evidence.sampling_of(expected)
-        ratio = np.trace(sampling) / np.trace(gain)
-        gain, sampling = positive(gain + correction), positive(sampling + ratio * correction)
-        residual = evidence.slope - slope - correction @ (mean - evidence.centre)
-        known, way = sampling + evidence.noise, np.outer(mean - evidence.centre, mean - evidence.centre)
-        covariance = np.linalg.inv(prior.precision + gain @ np.linalg.solve(known, gain))
+        sampling = correction @ evidence.sampling_of(expected)
+        known, way = positive(sampling) + evidence.noise, evidence.way(slope)
+        residual, gain = evidence.slope - correction @ slope, correction @ gain
+        covariance = np.linalg.inv(prior.precision + gain.T @ np.linalg.solve(known, gain))
         for _ in range(8):  # the smallest covariance that agrees with itself, from below
-            errors = known + evidence.curvature_noise(covariance + way)
+            errors = known + evidence.curvature_noise(covariance + np.outer(way, way))
             through = np.linalg.solve(errors, gain).T
             covariance = symmetric(np.linalg.inv(prior.precision + through @ gain))
         step = covariance @ (through @ residual + prior.natural_mean - prior.precision @ mean)
@@ -132,20 +131,20 @@ def posterior(
     for _ in range((LAST_PASSES if last else DRAWN_PASSES) if model.curved else 0):
         inverse = np.linalg.inv(errors)
         lower = np.linalg.cholesky(covariance)
-        pull, gained = np.zeros_like(mean), np.zeros_like(covariance)
+        pull, middle, gained = np.zeros_like(mean), np.zeros_like(mean), np.zeros_like(covariance)
         draws = mean + _normals(len(mean)) @ lower.T
         for draw in draws:
             expected = model.expected(evidence.asked, model.outlook(x @ draw, 0.0, noise))
-            bent = evidence.gain_of(expected)[0] + correction
-            through = bent @ inverse
-            away = evidence.slope - evidence.slope_of(expected) - correction @ (draw - evidence.centre)
-            pull += through @ away / len(draws)
+            bent, slope = correction @ evidence.gain_of(expected)[0], evidence.slope_of(expected)
+            through = bent.T @ inverse
+            pull += through @ (evidence.slope - correction @ slope) / len(draws)
+            middle += slope / len(draws)
             gained += through @ bent / len(draws)
         covariance = symmetric(np.linalg.inv(prior.precision + gained))
         step = covariance @ (pull + prior.natural_mean - prior.precision @ mean)
         mean = mean + step * shortened(step, gain, total)
-        way = np.outer(mean - evidence.centre, mean - evidence.centre)
-        errors = known + evidence.curvature_noise(covariance + way)
+        way = evidence.way(middle)
+        errors = known + evidence.curvature_noise(covariance + np.outer(way, way))
     return Gaussian.at(mean, symmetric(np.linalg.inv(covariance))), noise
 
 
@@ -159,12 +158,6 @@ def shortened(step: np.ndarray, gain: np.ndarray, total: float) -> float:
     """Return the share of a step that stays within the trust region."""
     size = math.sqrt(max(step @ gain @ step, 0) / max(total, 1e-300))
     return min(1.0, TRUST / max(size, 1e-300))
-
-
-def positive(matrix: np.ndarray) -> np.ndarray:
-    """Return the matrix with no eigenvalue below a thousandth of the largest."""
-    values, vectors = np.linalg.eigh(symmetric(matrix))
-    return (vectors * np.maximum(values, 1e-3 * values[-1])) @ vectors.T
 
 
 def distance(answer: Answer, evidence: Evidence) -> float:

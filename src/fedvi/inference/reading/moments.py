@@ -39,7 +39,7 @@ def moments_needed(rows: float, noise: float, columns: int, questions: int, cova
     if covariance == "diagonal":
         return max(1, min(questions - 1, round(0.1 * questions)))
     rate = rows * questions / (max(noise, 1e-300) * columns)
-    share = 0.1 + 0.3 * 2.25 / (rate + 2.25)
+    share = 0.15 + 0.25 * 2.25 / (rate + 2.25)
     return max(1, min(questions - 1, round(share * questions)))
 
 
@@ -86,6 +86,9 @@ def found_moments(plan: Plan, answers: Sequence[Answer]) -> Moments:
         slope = sum(weight * each.slope for weight, each in zip(weights, answers, strict=True))
         second = np.block([[np.ones((1, 1)), slope[None]], [slope[:, None], second]])
     level = clipped_level(first, len(second), plan.intercept)
+    for group in plan.exclusive:  # products of different levels are known to be zero
+        inside = np.ix_(*2 * [np.array(group, int) + (0 if plan.intercept else 1)])
+        second[inside] = np.diag(np.diag(second[inside]))
     estimate, basis, left = shrunk(second, max(float(noise), 1e-18), level)
     bounds = plan.bound * (scale[1:] if plan.intercept else scale)
     rows = simulated(estimate, level, bounds, first, plan.intercept)
@@ -124,14 +127,15 @@ def shrunk(second: np.ndarray, noise: float, level: float) -> tuple[np.ndarray, 
     centre, count = bulk.mean(), len(bulk)
     pull = noise / count / (noise / count + scale)
     target = (1 - pull) * centre + pull * level
-    keep = float(np.clip(1 - half * count * (count + 1) / max(np.sum((bulk - centre) ** 2), 1e-300), 0.05, 1))
+    least = min(0.05, 0.3 * level / edge)
+    keep = float(np.clip(1 - half * count * (count + 1) / max(np.sum((bulk - centre) ** 2), 1e-300), least, 1))
     values = target + keep * (seen - centre)
     further = (distance + np.sqrt(np.maximum(distance**2 - edge**2, 0))) / 2
     kept = middle + np.sign(seen - middle) * (distance - 2 * half * columns / np.maximum(further, 1e-300))
     values = np.where(spikes, kept, values)
     values = np.maximum(values, 0.1 * level * min(1, max(target / level, 0.1)))
     means = second[0, 1:]
-    size = max(np.mean(means**2) - half, 0) + half * math.sqrt(2 / columns)
+    size = min(max(np.mean(means**2) - half, 0) + half * math.sqrt(2 / columns), level**2)  # no more than about 1
     keep_means = size / (size + half)
     estimate = np.zeros_like(second)
     estimate[1:, 1:] = (vectors * values) @ vectors.T

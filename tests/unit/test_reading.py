@@ -19,6 +19,8 @@ from fedvi.families import FullGaussian, Gaussian
 from fedvi.families.messages import Messages
 from fedvi.inference.questions import Question
 from fedvi.inference.reading import Plan, Reading, moments_needed, read
+from fedvi.inference.reading.base import answers
+from fedvi.inference.reading.moments import found_moments
 from fedvi.models import LinearRegression, LogisticRegression
 from student_t import StudentT
 
@@ -250,6 +252,35 @@ def test_a_fit_that_has_not_arrived_says_so() -> None:
     assert far.arrived > far.limit
     near, _, _ = fit("logistic", [(x, y)], 5.0, Plan(12, 2, bound=3.0))
     assert near.arrived <= near.limit
+
+
+def test_answers_that_are_further_off_than_noise_explains_are_not_trusted() -> None:
+    rows, _ = table("logistic", 11, 2000, 4)
+    plan = Plan(12, 2, bound=3.0)
+    right, _, _ = fit("logistic", [rows], 10.0, plan)
+    wrong, _, _ = fit(
+        "logistic",
+        [rows],
+        10.0,
+        plan,
+        seen=lambda messages: Messages(messages.sums, messages.noise / 50, messages.rows),
+    )
+    assert right.trusted
+    assert not wrong.trusted
+    assert "noise explains" in wrong.reason
+
+
+def test_simulated_rows_have_the_moments_that_were_asked_for() -> None:
+    rng = np.random.default_rng(12)
+    x = np.column_stack(
+        [np.ones(20_000), np.clip(rng.multivariate_normal([0.4, -0.2], [[1, 0.6], [0.6, 0.8]], 20_000), -3, 3)]
+    )
+    plan, messages = Plan(3, 1, bound=3.0), nothing(3, 3)
+    question = read(plan, LogisticRegression(), standard(3), [], messages).question
+    assert question is not None
+    messages = answered(messages, 0, question, [(x, np.zeros(len(x)))], logistic, [1e-3], rng)
+    rows = found_moments(plan, answers([question], messages)).rows
+    np.testing.assert_allclose(rows.T @ rows / len(rows), x.T @ x / len(x), atol=0.03)
 
 
 def test_a_model_that_does_not_say_what_to_expect_is_not_to_be_trusted() -> None:

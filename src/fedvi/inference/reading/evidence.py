@@ -16,9 +16,6 @@ from fedvi.models.outlook import Expected, Outlook
 LOG_SPREAD = 0.5
 """Standard deviation of the logarithm of a noise's standard deviation, before anything is seen."""
 
-EARLY, GROWTH = 0.2, 0.1
-"""Weight of the first third of the answers, and growth of weights with the rate (`ramp`)."""
-
 APART = 0.4
 """Off-diagonals of the whitened curvature vary less than noise in moments says, since those were shrunk: measured."""
 
@@ -171,13 +168,14 @@ class Evidence:
 
 
 def ramp(count: int, rate: float) -> np.ndarray:
-    """Return how much more late answers count: their centres are near, and what is wrong grows with the distance.
+    """Return how much answers count: the first less, since their centres are far, and what is wrong grows with that.
 
     From public numbers. All answers are about the same rows, so that early ones help against privacy noise only: where
-    there is little of it, they may count little.
+    there is little of it (a high rate), they may count little.
     """
     number = np.arange(count)
-    return np.where(number < count // 3, EARLY, 1) * (1 + rate) ** (GROWTH * number)
+    middle = np.where(number < count // 2, (1 + rate) ** -0.3, 1)
+    return np.where(number < count // 3, 0.2 * (1 + rate) ** -0.5, middle)
 
 
 def positive(matrix: np.ndarray) -> np.ndarray:

@@ -22,7 +22,8 @@ draws of q: slope and curvature fall together as w grows, and without their cova
 and K is the sum over groups of rows that have answered equally many of them.
 
 **Arrived.** T = g_k'(J S J + V)^-1 g_k / d for the last answer k, where S is what was believed before it: about 1, if
-the slope that is left is no more than noise and what was still unknown.
+the slope that is left is no more than noise and what was still unknown. If T of the later half of the answers is high
+on average, simulated rows are too unlike the rows: the reading is not to be trusted.
 """
 
 from __future__ import annotations
@@ -80,13 +81,19 @@ def read_full(
         last = len(slopes) == plan.questions - plan.moments
         start, so_far = slopes[-1].centre, slopes[-1].number("noise_variance")
         q, noise_variance = posterior(model, first, evidence, start, so_far, last)
-        arrived, kept = distance(slopes[-1], evidence), evidence_kept(model, first, evidence, q, noise_variance)
+        kept = evidence_kept(model, first, evidence, q, noise_variance)
+        late = range(len(slopes) // 2, len(slopes))
+        distances = [distance(slopes[number], evidence, number) for number in late]
+        arrived = distances[-1]
+        surprised = bool(np.mean(distances) > 1 + 3 * math.sqrt(2 / (columns * len(distances))))
     else:
-        q, noise_variance, arrived, kept = first, assumed, math.inf, np.zeros(columns)
+        q, noise_variance, arrived, kept, surprised = first, assumed, math.inf, np.zeros(columns), False
     following = None
     if len(questions) < plan.questions:
         following = next_question(model, moments.rows, q, rate, noise_variance)
-    reason = "expected answers are a guess by a constant curvature" if model.linearised else ""
+    reason = "answers were often further from what was expected than noise explains" if surprised else ""
+    if model.linearised:
+        reason = "expected answers are a guess by a constant curvature"
     return Reading(q.family(), following, arrived, limit, kept, noise_variance, not reason, reason)
 
 
@@ -160,11 +167,11 @@ def shortened(step: np.ndarray, gain: np.ndarray, total: float) -> float:
     return min(1.0, TRUST / max(size, 1e-300))
 
 
-def distance(answer: Answer, evidence: Evidence) -> float:
-    """Return T of the last answer, in units of its mapped rows."""
-    mapped, curvature, weights = answer.map(evidence.x), evidence.asked.curvature[-1], evidence.weights[-1]
+def distance(answer: Answer, evidence: Evidence, number: int) -> float:
+    """Return T of an answer, in units of its mapped rows. number: its place in the evidence."""
+    mapped, weights = answer.map(evidence.x), evidence.weights[number] * evidence.asked.curvature[number]
     unit = 1 / math.sqrt(answer.number("noise_variance"))
-    gain = answer.rows * unit * (mapped.T * (weights * curvature)) @ mapped / len(mapped)
+    gain = answer.rows * unit * (mapped.T * weights) @ mapped / len(mapped)
     spread = answer.back @ answer.centre.covariance @ answer.back.T
     noise = gain @ spread @ gain + answer.variance("slope") * np.eye(len(gain))
     return float(answer.slope @ np.linalg.solve(noise, answer.slope)) / len(gain)

@@ -285,7 +285,43 @@ def test_a_posterior_that_cannot_be_read_refuses_the_answer_with_which_it_could_
             patched.setattr(Coordinator, "read", fails)
             assert send(coordinator, "north", 1).code == "absurd"
             assert content(tmp_path / "coordinator.db") == before
+    ask(coordinator, "south", 0)
     assert send(coordinator, "north", 1).applied == 1
+    assert coordinator.readings() == []
+    with monkeypatch.context() as patched:
+        patched.setattr(Coordinator, "read", fails)
+        assert ask(coordinator, "south", 0, wire.LEFT).kind == wire.QUESTION  # who asks is not to blame
+        assert ask(coordinator, "north", 1).kind == wire.WAIT
+        coordinator.end("enough")
+        assert ask(coordinator, "north", 1).stop == "enough"
+    ask(coordinator, "north", 1, wire.FINISHED)
+    assert [each.version for each in coordinator.readings()] == [1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_answers_that_no_honest_rows_give_are_read_or_refused_and_break_nothing(seed: int, tmp_path: Path) -> None:
+    """Of any direction, as long as they may be, with next to no noise or as much as there may be, of many rows."""
+    rng = np.random.default_rng(seed)
+    rows = int(rng.choice([1, ROWS, 6000]))
+    with open_coordinator(tmp_path, DESCRIPTION) as coordinator:
+        ask(coordinator, "south", 0)
+        sent = {key: np.zeros_like(array) for key, array in answers(DESCRIPTION, 0, 1).items()}
+        for number in range(1, QUESTIONS + 1):
+            direction = rng.normal(size=10) * rng.choice([0, 1, 1e3], size=10)
+            deviation = float(rng.choice([1e-18, 1e-3, 10, 200]))
+            longest = (rows + deviation * 10) * rng.choice([0, 1e-9, 1])
+            sent["0"][number - 1] = longest * direction / max(float(np.linalg.norm(direction)), 1e-30)
+            sent["1"][number - 1], sent["2"][number - 1] = deviation**2, rows
+            data = message(DESCRIPTION, number, sent, declared=declared(rows=rows))
+            got = answer(coordinator.handle("north", data))
+            assert got.code in ("", "absurd"), got.reason
+            if got.code:
+                assert send(coordinator, "south", number).code in ("", "absurd")
+                break
+            assert send(coordinator, "south", number).code in ("", "absurd")
+        assert coordinator.verify() < 1e-6
+        assert np.isfinite(np.asarray(coordinator.posterior.mean)).all()
+        assert (np.asarray(coordinator.posterior.std) > 0).all()
 
 
 def test_the_same_bytes_twice_are_applied_once_and_answered_with_the_next_question(coordinator: Coordinator) -> None:

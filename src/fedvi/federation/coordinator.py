@@ -102,7 +102,7 @@ class Coordinator(CoordinatorFile):
             self._save(replace(known, state=request.state, declared=request.declared, last_seen=time_now))
         turns = self._turns(time_now)
         self._stop_if_due(turns, time_now)
-        asked = self._asked_if_due(turns, time_now)
+        asked = self._asked_if_due(turns, time_now, new=known.sequence > site.sequence)
         version, stop, number = self.version, self.stop, known.sequence
         told = Answer(self.description.digest, WAIT, version, number, stop)
         begun = self.begun or self.description.start.begins(turns, time_now)
@@ -191,17 +191,26 @@ class Coordinator(CoordinatorFile):
             turn if turn.heard is None else replace(turn, heard=max(turn.heard, self._since)) for turn in self.turns()
         ]
 
-    def _asked_if_due(self, turns: list[Turn], time_now: float) -> Asked:
-        """Read all answers, and ask the next question, if all are there that can be expected; return what was asked."""
+    def _asked_if_due(self, turns: list[Turn], time_now: float, *, new: bool) -> Asked:
+        """Read all answers, and ask the next question, if all are there that can be expected; return what was asked.
+
+        If they cannot be read, a new answer is refused; who only asks has nothing to do with it.
+        """
         asked, version, stop = self.asked, self.version, self.stop
         (seen,) = self._database.only("SELECT ifnull(max(version), 0) FROM readings")
         if version == seen or not (stop or self.description.start.closes(turns, int(asked.count), time_now)):
             return asked
-        found = self._checked(asked, version)
+        try:
+            found = self._checked(asked, version)
+        except AbsurdRelease:
+            if new and not stop:
+                raise
+            return asked
         if stop:  # nobody will answer any more
             found = replace(found, questions=asked.questions, count=asked.count)
         change = float(found.posterior.kl(asked.posterior))
-        reading = version, int(found.count), change, float(found.arrived), float(found.limit), time_now
+        arrived = math.inf if np.isnan(found.arrived) else float(found.arrived)
+        reading = version, int(found.count), change, arrived, float(found.limit), time_now
         self._database.insert("readings", dataclasses.astuple(Reading(None, *reading)))  # type: ignore[arg-type]
         self._database.update("federation", {"asked": wire.pack(found)})
         return found
@@ -211,7 +220,8 @@ class Coordinator(CoordinatorFile):
         spec = self.description.spec
         try:
             found = self.read(self.factors(), asked, version)
-            sound = all(np.isfinite(leaf).all() for leaf in (found.posterior.mean, found.posterior.std))
+            change = found.posterior.kl(asked.posterior)
+            sound = np.isfinite(change) and all(np.isfinite(leaf).all() for leaf in vars(found.posterior).values())
             if int(found.count) > int(asked.count):
                 spec.algorithm.check_sent(
                     take(found.questions, int(asked.count)), self.description.schema.feature_bound

@@ -412,6 +412,18 @@ def test_draws_for_arviz_are_named_by_feature(fitted: Fitted) -> None:
     np.testing.assert_allclose(weight.mean(("chain", "draw")), fitted.posterior.mean, atol=0.02)
 
 
+def test_a_wide_prior_does_not_keep_a_linear_model_from_learning() -> None:
+    """Under the prior, predictors of 15 weights vary 150 times as much as the noise."""
+    rng = np.random.default_rng(7)
+    weights, x = 0.6 * rng.normal(size=15), np.clip(rng.normal(size=(2000, 14)), -3, 3)
+    y = weights[0] + x @ weights[1:] + rng.normal(size=2000)
+    columns = tuple(Number(f"x{j}", -3, 3, 0, 1) for j in range(14))
+    table = {**{f"x{j}": x[:, j] for j in range(14)}, "y": y, "site": rng.choice(["a", "b", "c"], 2000)}
+    result = fit(Schema(columns, NumberTarget("y", -25, 25, 0, 1)), table, site_column="site", seed=0)
+    assert float(np.max(result.posterior.std)) < 0.2
+    assert np.abs((result.posterior.mean - weights) / result.posterior.std).max() < 4
+
+
 def test_what_nobody_says_is_left_to_the_prior() -> None:
     table, _ = simulated(2, 3000, binary=True)
     table["level"] = np.where(np.arange(3000) % 2 == 0, "often", "usual")

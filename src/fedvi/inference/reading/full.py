@@ -58,6 +58,10 @@ RIDGE = 0.02
 CURVATURE_SHARE, EXTRA_SHARE = 0.15, 0.05
 """Of the squared length of a typical row's vector."""
 
+WIDEST_DOUBT = 4.0
+"""Of a question to a linear model: variance of predictors over that of the noise. The window of residuals grows with
+it: under a wide prior a row's slope could be so large that rows would have to count next to nothing."""
+
 LINEAR_PASSES, DRAWN_PASSES, LAST_PASSES, DRAWS = 5, 2, 6, 8
 
 
@@ -102,6 +106,9 @@ def next_question(
 ) -> Question:
     """Return the question at q, about rows that are whitened by their expected curvature."""
     columns = rows.shape[1]
+    doubt = float(forms(rows, q.covariance).mean())
+    if model.assumed_noise_variance is not None and doubt > WIDEST_DOUBT * noise_variance:
+        q = Gaussian.at(q.mean, q.precision * doubt / (WIDEST_DOUBT * noise_variance))
     outlook = model.outlook(rows @ q.mean, forms(rows, q.covariance), noise_variance)
     curvature = (rows.T * outlook.curvature) @ rows / len(rows)
     values, vectors = np.linalg.eigh(curvature + RIDGE * np.trace(curvature) / columns * np.eye(columns))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,7 @@ def agreement(cells: Cells, nuts: Cells) -> dict[str, tuple[float, float]]:
 def verdict(cells: Cells, before: Cells, nuts: Cells) -> dict[str, Any]:
     """Return the numbers that decide."""
     ratios = {name: score_ratio(cells[name], before[name]) for name in cells if name in before}
+    others = [score_ratio(cells[name], before[name], "predictions") for name in ratios]
     worst = max(ratios, key=lambda name: ratios[name], default="")
     means = {
         part: float(np.mean([np.mean(columns[f"{part} covered"]) for columns in cells.values()])) for part in PARTS
@@ -80,11 +81,16 @@ def verdict(cells: Cells, before: Cells, nuts: Cells) -> dict[str, Any]:
         "outside": [dataclasses.asdict(each) for each in outside(cells)],
         "mean_coverage": means,
         "largest_error": max(errors) if max(errors) < math.inf else None,
-        "ratio": math.exp(float(np.mean(np.log(list(ratios.values()))))) if ratios else None,
+        "ratio": _geometric_mean(ratios.values()) if ratios else None,
+        "ratio_of_predictions": _geometric_mean(others) if ratios else None,
         "worst_ratio": ratios.get(worst),
         "worst_cell": worst,
         "nuts": agreement(cells, nuts),
     }
+
+
+def _geometric_mean(values: Iterable[float]) -> float:
+    return math.exp(float(np.mean(np.log(list(values)))))
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -102,6 +108,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     if found["ratio"] is not None:
         worst = f"largest {found['worst_ratio']:.2f} ({found['worst_cell']}; at most {WORST_RATIO})"
         said.append(f"Interval score over before: geometric mean {found['ratio']:.3f} (at most {RATIO}), {worst}")
+        said.append(f"Interval score of predictions over before: geometric mean {found['ratio_of_predictions']:.3f}")
     for name, (sd, mean) in found["nuts"].items():
         fits = "" if sd <= SD_WITHIN and mean <= MEAN_WITHIN else "  <- apart"
         said.append(f"Beside NUTS, {name}: sd within {sd:.1%}, means within {mean:.2f} sd{fits}")

@@ -56,7 +56,9 @@ def draw_figure(cells: Cells, before: Cells) -> Figure:
         chosen = {name: columns for name, columns in cells.items() if belongs(name)}
         _ranks(axes, chosen, {name: before[name] for name in chosen if name in before})
         axes.set_title(title)
-    lower.suptitle("ranks of the true coefficients under the posterior: flat if it is right", fontsize="medium")
+    lower.suptitle(
+        "ranks of the true coefficients under the posterior: flat if it is right (line: before)", fontsize="medium"
+    )
     return figure
 
 

@@ -7,9 +7,8 @@ import numpy as np
 from benchmarks.honesty.cells import Cell
 from benchmarks.honesty.methods import Estimate, by_fit, covariance_of, prior_variances, sites_of
 from benchmarks.honesty.tables import Drawn
-from fedvi import Budget, FullGaussian, LinearRegression, LogisticRegression, simulate
-from fedvi.inference.asking import NoiseAwarePVI
-from fedvi.inference.questions import Answers
+from fedvi import Budget, FullGaussian, LinearRegression, LogisticRegression, NoiseAwarePVI, simulate
+from fedvi.inference import Answers
 from fedvi.privacy import FullBatch
 
 

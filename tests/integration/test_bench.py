@@ -104,7 +104,8 @@ def test_growth_is_drawn_and_told(tmp_path: Path) -> None:
     assert growth_rows(results)[5][2] == f"^{np.log10(3):.2f}"
 
 
-def test_document_shows_the_published_numbers() -> None:
-    command = [sys.executable, "-m", "scripts.publish_bench", "--check"]
+@pytest.mark.parametrize("script", ["publish_bench", "publish_honesty"])
+def test_documents_show_the_published_numbers(script: str) -> None:
+    command = [sys.executable, "-m", f"scripts.{script}", "--check"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -25,6 +25,7 @@ SUMMARY = {
     "dp-pvi@0.50": "DP-PVI, published rule",
     "dp-pvi-strict@0.50": "DP-PVI, strict budget",
     "fedvi@0.50": "**fedvi**, strict budget",
+    "fedvi-splines@0.50": "**fedvi** with splines",
     "pvi": "PVI, not private",
 }
 PARTITIONS = {"A": "A: clients alike", "B": "B: sizes 19 to 1", "C": "C: sizes 6 to 1, classes differ"}
@@ -79,9 +80,10 @@ def comparison(results: dict[str, Any], reference: dict[str, Any]) -> str:
 
 def tradeoff(results: dict[str, Any]) -> str:
     """Return strict DP-PVI and fedvi at every epsilon."""
-    lines = [["ε", *(f"{p}: {m}" for p in results for m in ("DP-PVI, strict", "fedvi"))]]
+    shown = {"dp-pvi-strict": "DP-PVI, strict", "fedvi": "fedvi", "fedvi-splines": "fedvi with splines"}
+    lines = [["ε", *(f"{p}: {m}" for p in results for m in shown.values())]]
     for epsilon in TRADEOFF:
-        pairs = [_pair(methods[f"{m}@{epsilon}"]) for methods in results.values() for m in ("dp-pvi-strict", "fedvi")]
+        pairs = [_pair(methods[f"{m}@{epsilon}"]) for methods in results.values() for m in shown]
         lines.append([f"{float(epsilon):g}", *pairs])
     return markdown(lines, left=99)
 

@@ -58,7 +58,7 @@ def test_the_papers_settings_are_those_of_its_published_runs() -> None:
     assert repr(made["pvi"]) == repr(PVI(GradientSteps(20, 2.0, Minibatch(100)), 0.1))
     assert repr(made["global-vi"]) == repr(GlobalVI(GradientSteps(1, 0.05, Minibatch(100)), 1.0))
     assert repr(made["dp-pvi"]) == repr(PVI(GradientSteps(25, 0.5, FixedSizeGaussian(5.0, 75.0)), 0.1))
-    assert repr(made["fedvi"]) == repr(NoiseAwarePVI(covariance="diagonal", intercept=True))  # else the default
+    assert repr(made["fedvi"]) == repr(made["fedvi-splines"]) == repr(NoiseAwarePVI())
     assert isinstance(build({"kind": "PublishedRule", "epsilon": 0.5}, "privacy", ""), PublishedRule)
     limits = {name: (table.get("communications"), table.get("until")) for name, table in config["method"].items()}
     assert limits["pvi"] == (1000, None)
@@ -72,7 +72,7 @@ def test_only_what_is_asked_for_is_run() -> None:
     some = paper_experiment(partitions=["D"], methods=["fedvi"], epsilons=[0.125, 0.5], seeds=[7])
     assert [run.name for run in some.runs()] == ["D fedvi@0.125 seed 7", "D fedvi@0.50 seed 7"]
     assert len(heatmap_experiment().runs()) == 60 * 2 * 3
-    assert [run.partition.name for run in paper_experiment(quick=True).runs()] == ["C"] * 5
+    assert [run.partition.name for run in paper_experiment(quick=True).runs()] == ["C"] * 6
     with pytest.raises(InputError, match="Unknown value 'E' of partition; allowed: A, B, C, D"):
         paper_experiment(partitions=["E"])
     with pytest.raises(InputError, match=r"Unknown value 'dp_pvi' of method.*Did you mean 'dp-pvi'"):

@@ -14,9 +14,11 @@ from scipy.special import expit
 from answering import Site, answer, answered, linear, logistic, nothing
 from fedvi.families import FullGaussian, Gaussian
 from fedvi.families.messages import Messages
+from fedvi.inference.asking import NoiseAwarePVI
 from fedvi.inference.questions import Question
-from fedvi.inference.reading import Plan, Reading, read
+from fedvi.inference.reading import Plan, Reading, choose_covariance, read
 from fedvi.models import LinearRegression, LogisticRegression
+from fedvi.privacy import Budget
 
 MODELS: dict[str, tuple[Any, Any]] = {
     "logistic": (LogisticRegression(), logistic),
@@ -286,3 +288,28 @@ def test_any_prior_will_do_and_nothing_answered_is_the_prior() -> None:
     np.testing.assert_allclose(moments_of(drowned)[0], 0.5, atol=0.05)
     np.testing.assert_allclose(moments_of(drowned)[1], np.linalg.inv(precision), rtol=0.05, atol=0.01)
     assert all(np.isfinite(each.reach) for each in questions)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "epsilon", "sites", "expected"),
+    [
+        (39_074, 109, 0.5, 10, "diagonal"),  # Adult
+        (569, 31, 1.0, 1, "diagonal"),  # breast cancer
+        (569, 31, 4.0, 1, "full"),
+        (300, 11, 0.5, 1, "full"),
+        (3000, 31, 0.5, 1, "full"),
+        (30_000, 31, 0.1, 1, "full"),
+        (30_000, 31, 0.1, 100, "diagonal"),
+    ],
+)
+def test_covariance_is_chosen_from_public_numbers(
+    rows: int, columns: int, epsilon: float, sites: int, expected: str
+) -> None:
+    budget = Budget(epsilon, delta=1e-5)
+    chosen = NoiseAwarePVI().planned(columns, [rows // sites] * sites, [budget] * sites)
+    assert chosen.covariance == expected
+    assert chosen.questions == {"full": 14, "diagonal": 30}[expected]
+    own = NoiseAwarePVI(covariance="full").planned(columns, [rows], [budget])
+    assert own.covariance == "full"
+    noise = 14 * sites * 3.0**2
+    assert choose_covariance(rows, columns, noise, 14) == choose_covariance(rows, columns, 2 * noise, 28)

@@ -43,7 +43,7 @@ def reproduce(
         list[str] | None,
         typer.Option(
             metavar="LIST",
-            help="Choose methods: pvi, global-vi, dp-pvi, dp-pvi-strict, fedvi. Default: all of the rule.",
+            help="Choose methods: pvi, global-vi, dp-pvi, dp-pvi-strict, fedvi, fedvi-splines. Default: the rule's.",
         ),
     ] = None,
     eps: Annotated[

@@ -12,8 +12,8 @@ from fedvi.experiments.config import Experiment
 
 RULES = {
     "published": ("pvi", "global-vi", "dp-pvi"),
-    "strict": ("pvi", "global-vi", "dp-pvi-strict", "fedvi"),
-    "both": ("pvi", "global-vi", "dp-pvi", "dp-pvi-strict", "fedvi"),
+    "strict": ("pvi", "global-vi", "dp-pvi-strict", "fedvi", "fedvi-splines"),
+    "both": ("pvi", "global-vi", "dp-pvi", "dp-pvi-strict", "fedvi", "fedvi-splines"),
 }
 """Methods of each rule: the paper's way to stop and to account, ours, or both."""
 

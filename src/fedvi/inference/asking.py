@@ -29,7 +29,7 @@ from fedvi.families.messages import Messages
 from fedvi.inference.algorithms import LARGEST_PREDICTOR, Algorithm
 from fedvi.inference.local_problem import Problem, Public, Solver
 from fedvi.inference.questions import WIDEST_ROW, Answers, Question, numbers_of
-from fedvi.inference.reading import Plan, moments_needed, read
+from fedvi.inference.reading import Plan, choose_covariance, moments_needed, read
 from fedvi.inference.server import ServerState
 from fedvi.models.linear_predictor import LinearPredictorModel
 from fedvi.numerics import Array, namespace
@@ -43,9 +43,6 @@ QUESTIONS = {"full": 14, "diagonal": 30}
 
 WITHOUT_PRIVACY = 20
 """Questions without privacy: Newton steps, most of them for tables that are nearly separable."""
-
-MOST_FULL = 40
-"""Columns up to which all of the covariance is read."""
 
 
 @pytree
@@ -126,22 +123,32 @@ class NoiseAwarePVI(Algorithm):
         self, dim: int, public_rows: Sequence[int], budgets: Sequence[Budget] | None, updates: float = math.inf
     ) -> Self:
         """Return the algorithm with all that was left open chosen, from public numbers."""
-        covariance = self.covariance
-        if covariance == "auto":
-            covariance = "full" if not self.private or dim <= MOST_FULL else "diagonal"
-        usual = QUESTIONS[covariance] if self.private else WITHOUT_PRIVACY
-        questions = self.questions or (usual if math.isinf(updates) else max(int(updates), 2))
+        rows, covariance = sum(public_rows), self.covariance
+        if not self.private:
+            covariance = "full" if covariance == "auto" else covariance
+        elif covariance == "auto":
+            usual = self._number("full", updates)
+            covariance = choose_covariance(rows, dim, self._noise(dim, "full", usual, len(public_rows), budgets), usual)
+        questions = self._number(covariance, updates)
         chosen = dataclasses.replace(self, covariance=covariance, questions=questions, moments=self.moments)
         if self.moments or not self.private:
             return chosen
+        noise = self._noise(dim, covariance, questions, len(public_rows), budgets)
+        return dataclasses.replace(chosen, moments=moments_needed(rows, noise, dim, questions, covariance))
+
+    def _number(self, covariance: str, updates: float) -> int:
+        """Return how many questions to ask."""
+        usual = QUESTIONS[covariance] if self.private else WITHOUT_PRIVACY
+        return self.questions or (usual if math.isinf(updates) else max(int(updates), 2))
+
+    def _noise(self, dim: int, covariance: str, questions: int, sites: int, budgets: Sequence[Budget] | None) -> float:
+        """Return the sum over sites of the squared noise multiplier of an answer."""
         if self.solver.mechanism.noise_multiplier is not None:
-            noise = len(public_rows) * float(self.solver.mechanism.noise_multiplier) ** 2
-        elif budgets is not None:
-            one = gaussian(1.0, 1, numbers_of(dim, full=covariance == "full"))
-            noise = sum(least_noise(one, questions, budget) ** 2 for budget in budgets)
-        else:
+            return sites * float(self.solver.mechanism.noise_multiplier) ** 2
+        if budgets is None:
             raise InputError("Expected a privacy budget, or a mechanism with a noise_multiplier, got neither.")
-        return dataclasses.replace(chosen, moments=moments_needed(sum(public_rows), noise, dim, questions, covariance))
+        one = gaussian(1.0, 1, numbers_of(dim, full=covariance == "full"))
+        return sum(least_noise(one, questions, budget) ** 2 for budget in budgets)
 
     @property
     def plan(self) -> Plan:

@@ -35,9 +35,10 @@ KNOWN = {
     "dp-pvi": Look("#D55E00", "s"),
     "dp-pvi-strict": Look("#0072B2", "D"),
     "fedvi": Look("#009E73", "^"),
+    "fedvi-splines": Look("#E69F00", "P"),
 }
-SPARE = ["#56B4E9", "#E69F00", "#7F7F7F", "#882255", "#117733", "#332288", "#AA4499", "#999933"]
-SPARE_MARKERS = ["v", "P", "<", ">", "p", "h", "*", "d"]
+SPARE = ["#56B4E9", "#7F7F7F", "#882255", "#117733", "#332288", "#AA4499", "#999933"]
+SPARE_MARKERS = ["v", "<", ">", "p", "h", "*", "d"]
 DASHES: list[tuple[float, ...]] = [(), (5, 2), (1, 1.5), (5, 1.5, 1, 1.5), (8, 3), (3, 1, 1, 1, 1, 1)]
 """On and off lengths in units of the line's width; the empty one is a solid line."""
 

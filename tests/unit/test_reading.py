@@ -270,6 +270,22 @@ def test_answers_that_are_further_off_than_noise_explains_are_not_trusted() -> N
     assert "noise explains" in wrong.reason
 
 
+@pytest.mark.parametrize("kind", ["logistic", "linear"])
+@pytest.mark.parametrize("number", [0, 5])
+def test_an_absurd_answer_gives_a_proper_posterior_that_is_not_trusted(kind: str, number: int) -> None:
+    rows, _ = table(kind, 12, 500, 4)
+
+    def absurd(messages: Messages) -> Messages:
+        sums = np.array(messages.sums)
+        sums[number] = 1e9 * np.random.default_rng(1).standard_normal(sums.shape[1]) * (messages.rows[number] > 0)
+        return Messages(sums, messages.noise, messages.rows)  # type: ignore[arg-type]
+
+    reading, questions, _ = fit(kind, [rows], 10.0, Plan(8, 2, bound=3.0), seen=absurd)
+    assert not reading.trusted
+    assert np.linalg.eigvalsh(reading.posterior.precision).min() > 0
+    assert all(np.isfinite(each.whitening).all() and np.isfinite(each.q.precision).all() for each in questions)
+
+
 def test_simulated_rows_have_the_moments_that_were_asked_for() -> None:
     rng = np.random.default_rng(12)
     x = np.column_stack(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +30,10 @@ class Estimate:
 Method = Callable[[Cell, Drawn, int], Estimate]
 
 
-def by_fit(cell: Cell, drawn: Drawn, seed: int) -> Estimate:
+def by_fit(cell: Cell, drawn: Drawn, seed: int, **settings: Any) -> Estimate:
     """Return what `fedvi.fit` says, by a schema of the table's columns, in contrasts to the reference levels."""
     schema = schema_of(cell, drawn)
-    fitted = fitting.fit(schema, tables_of(cell, drawn), epsilon=cell.epsilon, seed=seed, progress=False)
+    fitted = fitting.fit(schema, tables_of(cell, drawn), epsilon=cell.epsilon, seed=seed, progress=False, **settings)
     contrasts = _contrasts(drawn, fitted.schema.features)
     mean = np.asarray(fitted.posterior.mean, np.float64)
     covariance = contrasts @ covariance_of(fitted.posterior) @ contrasts.T

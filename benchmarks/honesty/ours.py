@@ -9,13 +9,18 @@ from benchmarks.honesty.methods import Estimate, by_fit, covariance_of, prior_va
 from benchmarks.honesty.tables import Drawn
 from fedvi import Budget, FullGaussian, LinearRegression, LogisticRegression, NoiseAwarePVI, simulate
 from fedvi.inference import Answers
+from fedvi.inference.reading.base import MOST_FULL
 from fedvi.privacy import FullBatch
 
 
 def ours(cell: Cell, drawn: Drawn, seed: int) -> Estimate:
-    """Return what fedvi says, and whether it says that it has arrived and is to be trusted."""
+    """Return what fedvi says, and whether it says that it has arrived and is to be trusted.
+
+    Intervals are what is measured: the covariance is full wherever there are no more columns than `auto` would allow.
+    """
+    covariance = "full" if len(drawn.features) <= MOST_FULL else "auto"
     if not cell.drawn:
-        return by_fit(cell, drawn, seed)
+        return by_fit(cell, drawn, seed, covariance=covariance)
     variances = prior_variances(cell, drawn)
     solver = Answers(FullBatch()) if cell.epsilon is None else Answers()
     result = simulate(
@@ -23,7 +28,7 @@ def ours(cell: Cell, drawn: Drawn, seed: int) -> Estimate:
         LinearRegression() if cell.linear else LogisticRegression(),
         seed=seed,
         prior=FullGaussian.from_moments(np.zeros(len(variances)), np.diag(variances)),
-        algorithm=NoiseAwarePVI(solver, intercept=True, bound=4.0),
+        algorithm=NoiseAwarePVI(solver, covariance=covariance, intercept=True, bound=4.0),
         privacy=None if cell.epsilon is None else Budget(cell.epsilon),
         feature_bound=4.0,
         progress=False,

@@ -70,7 +70,7 @@ def cold(
 @app.command()
 def honesty(
     quick: Quick = False,
-    method: Annotated[str, typer.Option(help="ours, dp-pvi, dp-sgd, nuts, or before.")] = "ours",
+    method: Annotated[str, typer.Option(help="ours, default, dp-pvi, dp-sgd, nuts or before.")] = "ours",
     cells: Annotated[str, typer.Option(help="Only cells whose name has this in it.")] = "",
     tables: Annotated[
         int | None, typer.Option(min=2, help="Of every cell, at most. Default: as cells.toml says.")

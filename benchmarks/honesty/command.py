@@ -16,6 +16,7 @@ from benchmarks.honesty.scores import Columns, tables_in
 
 METHODS = {
     "ours": "ours:ours",
+    "default": "ours:default",
     "before": "before:before",
     "dp-pvi": "baselines:dp_pvi",
     "dp-sgd": "baselines:dp_sgd",

@@ -14,11 +14,17 @@ from fedvi.privacy import FullBatch
 
 
 def ours(cell: Cell, drawn: Drawn, seed: int) -> Estimate:
-    """Return what fedvi says, and whether it says that it has arrived and is to be trusted.
+    """Return what fedvi says with full covariance, where there are no more columns than `auto` would allow."""
+    return read(cell, drawn, seed, "full" if len(drawn.features) <= MOST_FULL else "auto")
 
-    Intervals are what is measured: the covariance is full wherever there are no more columns than `auto` would allow.
-    """
-    covariance = "full" if len(drawn.features) <= MOST_FULL else "auto"
+
+def default(cell: Cell, drawn: Drawn, seed: int) -> Estimate:
+    """Return what fedvi says if it chooses the covariance itself: a diagonal where noise hides the rest."""
+    return read(cell, drawn, seed, "auto")
+
+
+def read(cell: Cell, drawn: Drawn, seed: int, covariance: str) -> Estimate:
+    """Return what fedvi says, and whether it says that it has arrived and is to be trusted."""
     if not cell.drawn:
         return by_fit(cell, drawn, seed, covariance=covariance)
     variances = prior_variances(cell, drawn)
@@ -33,7 +39,6 @@ def ours(cell: Cell, drawn: Drawn, seed: int) -> Estimate:
         feature_bound=4.0,
         progress=False,
     )
-    read = result.asked
-    arrived = bool(result.converged and read.trusted)
+    arrived = bool(result.converged and result.asked.trusted)
     mean = np.asarray(result.posterior.mean, np.float64)
-    return Estimate(mean, covariance_of(result.posterior), arrived, float(read.arrived))
+    return Estimate(mean, covariance_of(result.posterior), arrived, float(result.asked.arrived))

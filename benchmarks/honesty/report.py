@@ -109,9 +109,17 @@ def lines(found: dict[str, Any]) -> list[str]:
         worst = f"largest {found['worst_ratio']:.2f} ({found['worst_cell']}; at most {WORST_RATIO})"
         said.append(f"Interval score over before: geometric mean {found['ratio']:.3f} (at most {RATIO}), {worst}")
         said.append(f"Interval score of predictions over before: geometric mean {found['ratio_of_predictions']:.3f}")
-    for name, (sd, mean) in found["nuts"].items():
-        fits = "" if sd <= SD_WITHIN and mean <= MEAN_WITHIN else "  <- apart"
-        said.append(f"Beside NUTS, {name}: sd within {sd:.1%}, means within {mean:.2f} sd{fits}")
+    if found["nuts"]:
+        largest = [max(pair[at] for pair in found["nuts"].values()) for at in (0, 1)]
+        said.append(
+            f"Beside NUTS, {len(found['nuts'])} tables without privacy: standard deviations within {largest[0]:.1%} "
+            f"(promised: {SD_WITHIN:.0%}), means within {largest[1]:.2f} of one (promised: {MEAN_WITHIN})"
+        )
+    said += [
+        f"  apart from NUTS: {name}: {sd:.1%}, {mean:.2f}"
+        for name, (sd, mean) in found["nuts"].items()
+        if sd > SD_WITHIN or mean > MEAN_WITHIN
+    ]
     return said
 
 

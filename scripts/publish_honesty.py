@@ -1,6 +1,6 @@
 """Put the results of `python -m benchmarks honesty` into docs/honesty.md, or check that they are there.
 
-python -m benchmarks honesty --out docs/honesty.json    measure, hours; then --method dp-pvi, dp-sgd, nuts
+python -m benchmarks honesty --out docs/honesty.json    measure, hours; then --method default, dp-pvi, dp-sgd, nuts
 python -m scripts.publish_honesty                       write the tables of the document and its figure
 python -m scripts.publish_honesty --check               exit code 1 unless the document shows what the files say
 """
@@ -21,13 +21,14 @@ from fedvi.console import markdown
 from scripts.documents import DOCS, with_tables
 
 DOCUMENT, RESULTS, FIGURE = DOCS / "honesty.md", DOCS / "honesty.json", DOCS / "images" / "honesty.png"
+METHODS = ("ours", "default", "dp-pvi", "dp-sgd", "nuts")
 LABELS = {"ours": "fedvi", "before": "before", "dp-pvi": "DP-PVI", "dp-sgd": "DP-SGD"}
 
 
 def measured() -> dict[str, Mapping[str, Columns]]:
     """Return all that was measured, by method and cell; cells as in the file of the product's own."""
     found = read_results(RESULTS)["methods"]
-    return {name: found.get(name, {"cells": {}})["cells"] for name in ("ours", "dp-pvi", "dp-sgd", "nuts")}
+    return {name: found.get(name, {"cells": {}})["cells"] for name in METHODS}
 
 
 def tables() -> dict[str, str]:
@@ -40,6 +41,7 @@ def tables() -> dict[str, str]:
         "verdict": lines,
         "cells": markdown(report.cell_rows(ours, before)),
         "groups": markdown(report.group_rows(ours, before)),
+        "defaults": markdown(report.short_rows(methods["default"], before)),
         "baselines": markdown(report.baseline_rows(beside, LABELS)),
     }
 

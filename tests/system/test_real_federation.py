@@ -73,7 +73,7 @@ def test_through_minutes_of_kills_nothing_is_lost_or_spent_twice(seconds: int, t
     assert not any(outcome[count] for count in ("lost", "duplicated", "disordered", "unpaid", "differing"))
     assert -0.1 < outcome["max_epsilon_over_budget"] <= 0
     assert outcome["difference"] < 1e-5
-    assert outcome["updates"] >= 0.9 * 4 * (30 + seconds / 4)
+    assert outcome["updates"] >= 0.9 * 4 * (30 + 3 * seconds)
 
     tables = tmp_path / "simulated"
     description = adult_description(tables, 1.0, None, 0)

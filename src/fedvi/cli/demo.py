@@ -45,7 +45,7 @@ def demo(
     with contextlib.ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedvi-demo-")))
         update, say = stack.enter_context(live(quiet=as_json))
-        chosen = updates or (30 + round(chaos / 4) if chaos else None)  # enough to be killed at work
+        chosen = updates or (30 + round(3 * chaos) if chaos else None)  # enough to be killed at work
         shown = (lambda status: None) if update is None else lambda status: update(table_of(status))  # noqa: ARG005
         report = demonstrate(folder, epsilon=eps, updates=chosen, seed=seed, chaos=chaos, show=shown, say=say)
     if as_json:

@@ -111,7 +111,7 @@ class Algorithm(abc.ABC):
 
     def asked_next(self, model: Any, state: Any, *, more: bool = True) -> Any:
         """Return what is read out of the answers in a server's state, and the next question if there is to be more."""
-        raise NotImplementedError(f"{type(self).__name__} asks nothing.")
+        raise InputError(f"Expected an algorithm by questions, got {type(self).__name__}, which sends q.")
 
     def check_sent(self, sent: Any, feature_bound: float) -> None:
         """Raise unless q may be looked at: it is proper, and not so wide or far away that rounding decides.
@@ -204,37 +204,6 @@ class CentralisedVI(PVI):
 
     solver: Solver[Any] = field(default_factory=thorough)
     damping: float | Float[Array, ""] = 1.0
-
-    def planned(
-        self, dim: int, public_rows: Sequence[int], budgets: Sequence[Budget] | None, updates: float = math.inf
-    ) -> Algorithm:
-        """Return the algorithm with what was left open chosen from public numbers: nothing, unless one says so.
-
-        dim: number of weights. public_rows: of every client. budgets: of every client, with fixed deltas; None if
-        nothing limits them. updates: that a client may make.
-        """
-        return self
-
-    def first_asked(self, model: Any, prior: GaussianFamily) -> Any:
-        """Return the first question, for algorithms by which the server asks; None where it sends q."""
-        return None
-
-    def asked_next(self, model: Any, state: Any, *, more: bool = True) -> Any:
-        """Return what is read out of the answers in a server's state, and the next question if there is to be more."""
-        raise NotImplementedError(f"{type(self).__name__} asks nothing.")
-
-    def check_sent(self, sent: Any, feature_bound: float) -> None:
-        """Raise unless q may be looked at: it is proper, and not so wide or far away that rounding decides.
-
-        No row is looked at.
-        """
-        require_proper(sent, "posterior that the client received")
-        found = float(extent(sent)) * feature_bound
-        if not found <= LARGEST_PREDICTOR:
-            raise InputError(
-                f"Expected a posterior whose means and standard deviations, times the bound of features, are up to "
-                f"{LARGEST_PREDICTOR:g}, got {found:.3g}: such a q says nothing about rows. Find who spoilt it."
-            )
 
     def arrange(self, tables: dict[str, CheckedTable]) -> dict[str, CheckedTable]:
         """Pool all rows into one client."""

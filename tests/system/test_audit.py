@@ -24,6 +24,7 @@ from fedvi.errors import InputError
 from fedvi.inference import GlobalVI, GradientSteps, PrivateClient, Public
 from fedvi.inference.questions import Answers, AnswerSums
 from fedvi.inference.update import draw
+from fedvi.models.base import Part, StoredVectors
 from fedvi.numerics import double_precision, narrow, widen
 from fedvi.privacy import ClientLevel, FullBatch, FullBatchGaussian, PoissonGaussian
 from fedvi.privacy.events import noise_given, poisson_gaussian
@@ -63,6 +64,7 @@ def names(findings: list[Finding]) -> list[str]:
 # Correct mechanisms
 
 CUSTOM = CustomModel(lambda w, x, y: -0.5 * (y - jnp.tanh(x @ w)) ** 2, samples=2)
+DRAWS = dataclasses.replace(CUSTOM, draw=lambda w, x, key: jnp.tanh(x @ w) + jax.random.normal(key))
 CORRECT: dict[str, Callable[[int], Subject]] = {
     "poisson": lambda seed: audited(PoissonGaussian(NOISE, CLIP, minimum=8), seed),
     "poisson, loss": lambda seed: audited(PoissonGaussian(NOISE, CLIP, minimum=8, clips="loss"), seed),
@@ -71,6 +73,7 @@ CORRECT: dict[str, Callable[[int], Subject]] = {
         FullBatchGaussian(NOISE, CLIP), seed, model=LinearRegression(), family=FullGaussian
     ),
     "own model": lambda seed: audited(FullBatchGaussian(NOISE, CLIP, clips="loss"), seed, model=CUSTOM),
+    "own model, draws": lambda seed: audited(FullBatchGaussian(NOISE, CLIP), seed, model=DRAWS),
     "noise-aware": lambda seed: noise_aware(Answers(FullBatchGaussian(1.0, 1.0)), seed),
     "noise-aware, diagonal": lambda seed: noise_aware(Answers(FullBatchGaussian(NOISE, 1.0)), seed, "diagonal"),
     "noise-aware, linear": lambda seed: noise_aware(
@@ -352,6 +355,41 @@ class KlOutsideTheClip(Mutant):
     def noisy_sum(self, model: Any, q: Any, batch: Any, clip_norm: Any, offset: Any) -> Any:
         clipped, seen = super().noisy_sum(model, q, batch, clip_norm, None)
         return jax.tree.map(lambda leaf, shift: leaf - 10 * jnp.sum(batch.mask) * shift, clipped, offset), seen
+
+
+# Mutants of models that draw outcomes
+
+
+@pytree
+class DrawsByPlace(CustomModel):
+    def drawn_outcomes(self, q: Any, x: Any, y: Any, z: Any) -> Any:
+        return super().drawn_outcomes(q, x + jnp.arange(len(x), dtype=x.dtype)[:, None], y, z)
+
+
+@pytree
+class NormsBeforeCentring(StoredVectors):
+    def squared_norms(self) -> Any:
+        return self.longest
+
+
+@pytree
+class CentredAfterTheClip(CustomModel):
+    def row_vectors(self, q: Any, z: Any, feature_bound: Any) -> Any:
+        plain = CustomModel(self.log_likelihood, samples=self.samples).row_vectors(q, z, feature_bound)
+        centred = super().row_vectors(q, z, feature_bound)
+
+        def vectors(*rows: Any) -> Part:
+            norms = plain(*rows).vectors.squared_norms()
+            return Part(NormsBeforeCentring(centred(*rows).vectors.vectors, q, norms))
+
+        return vectors
+
+
+@pytest.mark.parametrize(("mutant", "found"), [(DrawsByPlace, "a row moves"), (CentredAfterTheClip, "sensitivity")])
+def test_wrong_ways_of_drawing_outcomes_are_rejected(mutant: type, found: str) -> None:
+    model = mutant(DRAWS.log_likelihood, samples=2, draw=DRAWS.draw)
+    wrong = part(audited(FullBatchGaussian(NOISE, CLIP), model=model), SENSITIVITY)
+    assert any(name.startswith(found) for name in wrong)
 
 
 # Mutants of sampling and of what is claimed

@@ -106,6 +106,11 @@ def test_memory_of_row_by_row_clipping_does_not_grow_with_rows() -> None:
     assert peak(40_000) - peak(4_000) < gradients / 1.5
 
 
+DRAWS = CustomModel(
+    lambda w, x, y: -jnp.exp(jnp.clip(x @ w, -20.0, 20.0)) + y * (x @ w),
+    samples=3,
+    draw=lambda w, x, key: jax.random.poisson(key, jnp.exp(jnp.clip(x @ w, -20.0, 20.0))),
+)
 finite = st.floats(-1e6, 1e6, width=32)
 anything = st.one_of(
     finite, st.sampled_from([np.nan, np.inf, -np.inf, 3e38, -3e38, 1.8e19, 1e17, 1.05e-19, 1e-17, 1e-40, 0.0])
@@ -151,10 +156,44 @@ def test_no_row_moves_the_sum_by_more_than_the_clip_norm(
         assert np.linalg.norm(everybody - others) <= np.float32(clip)
 
 
+@pytest.mark.parametrize("family", SPREADS)
+@given(
+    canary=st.lists(anything, min_size=DIM, max_size=DIM),
+    target=anything,
+    clip=st.floats(1e-3, 1e3),
+    spread=st.sampled_from([1e-12, 1e-4, 1.0, 1e4, 1e12]),
+    with_offset=st.booleans(),
+)
+def test_nor_does_a_row_whose_model_draws_outcomes(
+    family: str, canary: list[float], target: float, clip: float, spread: float, with_offset: bool
+) -> None:
+    """Single precision: other rows have the same bits all the same."""
+    q = coordinates(family, scale=spread)
+    offset = random_offset(q) if with_offset else None
+    x, y, _ = rows()
+    x, lengths = on_grid(np.concatenate([[canary], np.asarray(x)[1:]]))
+    y, first = y.at[0].set(target), np.arange(ROWS) == 0
+    (all_whole, everybody), (others_whole, others), (own_whole, own) = (
+        compiled("draws", False)(q, x, y, lengths, jnp.asarray(mask, float), jnp.float32(clip), offset, BOUND)
+        for mask in (np.ones(ROWS), ~first, first)
+    )
+    assert np.all(np.isfinite(all_whole))
+    assert np.array_equal(all_whole - others_whole, own_whole)
+    assert max(np.linalg.norm(everybody - others), np.linalg.norm(own)) <= np.float32(clip)
+
+
+@pytest.mark.parametrize(("family", "with_offset"), [("mean-field", False), ("full", True)])
+def test_a_row_has_the_same_draws_at_any_place(family: str, with_offset: bool) -> None:
+    check_order(DRAWS, family, with_offset)
+
+
 @functools.cache
 def compiled(model: str, by_row: bool) -> Any:
+    chosen: Any = {**MODELS, "draws": DRAWS}[model]
+    z = jnp.asarray(np.random.default_rng(0).normal(size=chosen.noise_shape(DIM)), float)
+
     def sums(q: Any, x: Any, y: Any, lengths: Any, mask: Any, clip: Any, offset: Any, bound: Any) -> Any:
-        return both_sums(MODELS[model], q, (x, y, mask), clip, offset, bound=bound, by_row=by_row, lengths=lengths)
+        return both_sums(chosen, q, (x, y, mask), clip, offset, z, bound=bound, by_row=by_row, lengths=lengths)
 
     step = jax.jit(sums)
 

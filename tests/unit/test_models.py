@@ -13,6 +13,7 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit
 from scipy.stats import norm
 
+from clipped import clipped_sum
 from federations import linear_tables, logistic_tables, relative_error
 from fedvi import (
     PVI,
@@ -26,6 +27,7 @@ from fedvi import (
 )
 from fedvi.errors import InputError
 from fedvi.inference import GradientSteps
+from fedvi.inference.local_problem import forgetful_adam
 from fedvi.inference.questions import Answers
 from fedvi.models import Bernoulli, Categorical, GaussHermite, Model, MonteCarlo, Normal
 from fedvi.models.logistic import log_expected_sigmoid
@@ -176,6 +178,15 @@ def logistic_by_hand(w: Any, x: Any, y: Any) -> Any:
     return -jnp.logaddexp(0.0, -y * (x @ w))
 
 
+def count_by_hand(w: Any, x: Any, y: Any) -> Any:
+    eta = x @ w
+    return y * eta - jnp.exp(eta)
+
+
+def draw_count(w: Any, x: Any, key: Any) -> Any:
+    return jax.random.poisson(key, jnp.exp(x @ w))
+
+
 def bernoulli_by_hand(w: Any, x: Any) -> Bernoulli:
     return Bernoulli(x @ w)
 
@@ -216,6 +227,14 @@ def test_log_likelihood_must_be_one_number() -> None:
     model.check_form(np.ones((3, 2), np.float32), np.ones(3, np.float32), "client 'a'")
     with pytest.raises(InputError, match=r"log_likelihood to return one number for a row of client 'a'.*y \(1,\)"):
         model.check_form(np.ones((3, 2), np.float32), np.ones((3, 1), np.float32), "client 'a'")
+
+
+def test_a_drawn_outcome_must_have_the_shape_of_y() -> None:
+    x, y = np.ones((3, 2), np.float32), np.ones(3, np.float32)
+    CustomModel(count_by_hand, draw=draw_count).check_form(x, y, "client 'a'")
+    for draw in (lambda w, x, key: jax.random.normal(key, (1,)) + x @ w, lambda w, x, key: (x @ w, key)):
+        with pytest.raises(InputError, match=r"draw to return one y of shape \(\) for a row of client 'a', got"):
+            CustomModel(count_by_hand, draw=draw).check_form(x, y, "client 'a'")
 
 
 def test_normal_mixture_has_the_mixture_moments() -> None:
@@ -284,6 +303,7 @@ def test_labels_outside_a_distribution_have_no_probability() -> None:
         (lambda: CustomModel(logistic_by_hand, samples=0), "Expected samples"),
         (lambda: CustomModel(logistic_by_hand, params=0), "Expected params"),
         (lambda: CustomModel(logistic_by_hand, predictive_samples=100), "a power of two, got 100"),
+        (lambda: CustomModel(logistic_by_hand, outcomes=(0, 1), draw=draw_count), "outcomes or draw, got both"),
         (lambda: LogisticRegression(MonteCarlo), r"got the class: write MonteCarlo\(...\)"),  # type: ignore[arg-type]
         (lambda: LinearRegression(jnp.float32(-1.0)), "Expected 0 < noise_variance, got -1.0"),
     ],
@@ -313,3 +333,58 @@ def test_a_model_that_knows_its_outcomes_is_clipped_without_a_look_at_them() -> 
     wanted = simulate([(x, y)], LogisticRegression(), seed=0, algorithm=exact, progress=False)
     off = {key: np.abs(mean - np.asarray(wanted.posterior.mean)).max() for key, mean in found.items()}
     assert off[(0.0, 1.0)] < 0.15 < off[()]
+
+
+TRUE = np.array([0.5, 0.5, -0.5])
+
+
+def counts(rows: int, rng: np.random.Generator, variance: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a Poisson regression; each with its own weights, spread around the true ones by `variance`."""
+    x = np.column_stack([np.ones(rows), rng.normal(size=(rows, 2))])
+    w = TRUE + np.sqrt(variance) * rng.normal(size=(rows, 3))
+    return x, rng.poisson(np.exp(np.sum(x * w, axis=1))).astype(float)
+
+
+@pytest.mark.parametrize("variance", [1e-8, 0.1])
+@pytest.mark.parametrize("clip", [0.1, 1.0])
+def test_clipped_rows_of_a_model_that_draws_are_right_on_average(clip: float, variance: float) -> None:
+    """Outcomes as q expects them: the part of the sum by the mean is zero but for chance, also where q is wide.
+
+    Sums of 80 blocks are compared with their own spread. A Student t beyond 5.5 has a probability of 5e-7.
+    """
+    rng, blocks, rows = np.random.default_rng(0), 80, 256
+    q = Gaussian.from_moments(TRUE, np.full(3, variance)).coordinates()
+    off = {}
+    for draw in (None, draw_count):
+        model = CustomModel(count_by_hand, draw=draw)
+        sums = []
+        for _ in range(blocks):
+            x, y = (jnp.asarray(part, float) for part in counts(rows, rng, variance))
+            z = jnp.asarray(rng.normal(size=model.noise_shape(3)), float)
+            sums.append(clipped_sum(model, q, (x, y, jnp.ones(rows)), clip, z=z)[:3])
+        off[draw] = np.mean(sums, axis=0) / np.std(sums, axis=0) * np.sqrt(blocks)
+    assert np.abs(off[draw_count]).max() < 5.5
+    assert np.abs(off[None]).max() > 10
+
+
+def test_a_private_fit_of_counts_is_where_the_exact_one_is_if_the_model_draws() -> None:
+    x, y = counts(2000, np.random.default_rng(1))
+    mode, precision = TRUE, np.eye(3)
+    for _ in range(20):  # Newton's method
+        rate = np.exp(x @ mode)
+        precision = np.eye(3) + x.T @ (rate[:, None] * x)
+        mode = mode + np.linalg.solve(precision, x.T @ (y - rate) - mode)
+    exact = np.sqrt(np.diag(np.linalg.inv(precision)))
+    algorithm = PVI(GradientSteps(50, 0.03, FullBatchGaussian(0.01, 0.5), forgetful_adam), damping=1.0)
+    for draw in (None, draw_count):
+        model = CustomModel(count_by_hand, draw=draw)
+        prior: Any = FullGaussian.standard(3)
+        with jax.numpy_dtype_promotion("standard"):  # inside optax
+            result = simulate(
+                [(x, y)], model, seed=0, prior=prior, algorithm=algorithm, communications=8, progress=False
+            )
+        assert bool(result.notes) == model.looks_at_outcomes == (draw is None)
+        off = np.abs((np.asarray(result.posterior.mean) - mode) / exact).max()
+        assert (off > 4) if draw is None else (off < 2)
+        assert np.all(np.asarray(result.posterior.std) > exact)  # rows count less than they would without a clip
+        assert np.all(np.asarray(result.posterior.std) < 5 * exact)

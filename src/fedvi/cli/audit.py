@@ -89,7 +89,7 @@ def _attacks(
     from fedvi.audit.parts import audit_parts, audit_sum
     from fedvi.audit.subject import Subject
     from fedvi.checks import one_of
-    from fedvi.compiling import jnp
+    from fedvi.compiling import jax, jnp
     from fedvi.families.full import FullGaussian
     from fedvi.inference.algorithms import PVI
     from fedvi.inference.asking import NoiseAwarePVI
@@ -119,6 +119,7 @@ def _attacks(
         return (y > 0)[:, None].astype(np.float64)
 
     custom = CustomModel(lambda w, x, y: -0.5 * (y - jnp.tanh(x @ w)) ** 2, samples=2)
+    draws = dataclasses.replace(custom, draw=lambda w, x, key: jnp.tanh(x @ w) + jax.random.normal(key))
     batch = FullBatchGaussian(noise_multiplier, clip_norm)
     loss = FullBatchGaussian(noise_multiplier, clip_norm, clips="loss")
     answers = Answers(FullBatchGaussian(noise_multiplier, 1.0))
@@ -127,6 +128,7 @@ def _attacks(
         "Poisson sampling, logistic": Subject(by(poisson), source),
         "full batch, linear, full covariance": Subject(by(batch), source, LinearRegression(), FullGaussian),
         "full batch, own model, whole loss clipped": Subject(by(loss), source, custom),
+        "full batch, own model that draws outcomes": Subject(by(batch), source, draws),
         "answers to questions": Subject(NoiseAwarePVI(answers, covariance="full", questions=14, moments=3), source),
         "full batch, logistic": Subject(by(batch), source),
     }

@@ -111,6 +111,10 @@ class Model(abc.ABC):
         """All values that y can have, if they are few; else nothing."""
         return ()
 
+    def drawn_outcomes(self, q: Coordinates, x: RowArray, y: RowArray, z: Any) -> list[RowArray]:  # most draw none
+        """Return arrays like y, drawn from the model with q: each row by itself, without a look at y."""
+        return []
+
     @property
     def looks_at_outcomes(self) -> bool:
         """Whether private steps clip a row by its own outcome: such steps are biased, and intervals too narrow."""
@@ -141,7 +145,8 @@ class Model(abc.ABC):
         """Return from rows to the gradient of each `E_q[log p(y_i | x_i, w)]`, to be clipped.
 
         Here row by row, by differentiation in the precision in use; called within `double_precision`. A row whose model
-        knows all outcomes is clipped by the longest gradient that any of them would have: right on average.
+        knows all outcomes is clipped by the longest gradient that any of them would have: right on average. So is a row
+        whose model draws outcomes (`centred`).
         """
         dtype = jax.tree.leaves(q)[0].dtype
 
@@ -150,11 +155,15 @@ class Model(abc.ABC):
 
         def vectors(x: Array, y: Array, lengths: Array) -> Part:  # noqa: ARG001
             with jax.enable_x64(dtype == jnp.float64):  # the model's own work stays as it is
-                gradients = jax.vmap(of_row)(x, y)
-                outcomes = () if self.looks_at_outcomes else self.all_outcomes
-                others = [jax.vmap(of_row)(x, jnp.full_like(y, outcome)) for outcome in outcomes]
-            longest = functools.reduce(jnp.maximum, (row_sums(widen(each) ** 2) for each in others)) if others else None
-            return Part(StoredVectors(widen(gradients), q, longest, float(jnp.finfo(dtype).eps)))
+                known = () if self.looks_at_outcomes else self.all_outcomes
+                drawn = self.drawn_outcomes(q, x, y, z)
+                outcomes = [y, *(jnp.full_like(y, each) for each in known), *drawn]
+                gradients = [jax.vmap(of_row)(x, each) for each in outcomes]
+            found = widen(gradients)
+            turns = centred(found, q) if drawn else found
+            sizes = (row_sums(each**2) for each in (*found, *turns))
+            longest = functools.reduce(jnp.maximum, sizes) if len(found) > 1 else None
+            return Part(StoredVectors(turns[0], q, longest, float(jnp.finfo(dtype).eps)))
 
         return vectors
 
@@ -210,11 +219,26 @@ class Conjugate(Protocol):
         """Return natural mean and precision matrix of the likelihood of the weighted rows."""
 
 
+def centred(gradients: list[Float[Array, "n k"]], q: Coordinates) -> list[Float[Array, "n k"]]:
+    """Return the gradients of every row, each less the mean of the others: the first is its own, the others are drawn.
+
+    Clip the first by the longest of all, here and as they were. At the true parameters each of them could as well be
+    the row's own, and all have the same weight. So the clipped mean is zero, at any clip and with few draws.
+
+    Only the part by q's mean is centred: the rest has another mean than zero, and says how wide q should be.
+    """
+    only_mean = dataclasses.replace(jax.tree.map(jnp.zeros_like, q), mean=jnp.ones_like(q.mean))
+    share = widen(jax.flatten_util.ravel_pytree(only_mean)[0]) / (len(gradients) - 1)
+    total = functools.reduce(jnp.add, gradients)
+    return [each - share[None] * (total - each) for each in gradients]
+
+
 @pytree
 class StoredVectors:
     """Vectors that are there, for models without a closed form; every entry is cut.
 
-    like: has the structure of one vector. longest: squared norms that vectors of other outcomes would have; or None.
+    like: has the structure of one vector. longest: squared norms that vectors of other outcomes would have, by which
+        rows are clipped then, at any outcome of their own; or None.
     """
 
     vectors: Float[Array, "n k"]
@@ -230,7 +254,9 @@ class StoredVectors:
     def least_dot(self, direction: Any) -> Float[Array, " n"]:
         """Return the inner product of every vector with a direction (`snapped`), never more than it is."""
         flat, _ = jax.flatten_util.ravel_pytree(direction)
-        return self.vectors @ flat
+        if self.longest is None:
+            return self.vectors @ flat
+        return -jnp.sqrt(self.squared_norms() * jnp.sum(flat**2)) * (1 + 1e-12)  # without a look at the outcome
 
     def whole_sum(self, weights: Float[Array, " n"], bounds: Bounds) -> Any:
         """Return the sum."""

@@ -11,7 +11,8 @@ whatever q is: a row whose vector is not finite counts as zero. Rounding is part
   the product of sum and unit at the end: 2^-53 of at most `rows` C. `fedvi.privacy.lattice` refuses so many rows and
   coordinates that this would not do.
 - For own models, whose gradients are computed in single precision, a row's vector may depend on the other rows by
-  rounding. `8 rows` units of it are allowed for. That is not proven, and the statement of a ledger says so.
+  rounding. `8 rows` units of it are allowed for. That is not proven, and the statement of a ledger says so. An outcome
+  that a model draws could become another by it.
 """
 
 from __future__ import annotations

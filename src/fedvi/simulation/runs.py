@@ -40,7 +40,7 @@ Outcome = Result | Exception
 
 BIASED = (
     "Rows were clipped by a rule that sees their outcomes, as in the papers: means are biased, and intervals too "
-    "narrow. Use NoiseAwarePVI, or tell the model its outcomes."
+    "narrow. Use NoiseAwarePVI, or tell the model its outcomes or how to draw them."
 )
 
 

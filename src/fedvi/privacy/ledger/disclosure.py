@@ -23,7 +23,7 @@ KNOWN_GAPS = (
     "Elementwise functions (exp, tanh, square roots) are assumed to give the same bits for a row wherever it stands in "
     "a block. This is tested, not proven.",
     "Gradients of own models are computed in single precision. That their rounding does not depend on other rows is "
-    "allowed for, not proven.",
+    "allowed for, not proven. That outcomes which they draw do not is tested, not proven.",
     "A file that cannot be read as a table, such as one row with a field too many, is refused as a whole.",
     "Two columns changed in all rows hide from the search for older ledgers of the same people.",
     "Whoever controls the machine of a site sees its rows.",

@@ -286,6 +286,17 @@ def test_an_absurd_answer_gives_a_proper_posterior_that_is_not_trusted(kind: str
     assert all(np.isfinite(each.whitening).all() and np.isfinite(each.q.precision).all() for each in questions)
 
 
+def test_a_rare_outcome_is_not_trusted() -> None:
+    (x, _), _ = table("logistic", 13, 4000, 3)
+    chance = np.random.default_rng(13).random(4000)
+    wide = FullGaussian(np.zeros(4), np.diag([0.01, 1.0, 1.0, 1.0]))  # type: ignore[arg-type]
+    for level, trusted in ((-0.5, True), (-4.0, False), (4.0, False)):
+        y = (chance < expit(level + 0.5 * x[:, 1])).astype(float)
+        reading, _, _ = fit("logistic", [(x, y)], 5.0, Plan(12, 2, bound=3.0), wide)
+        assert reading.trusted == trusted
+        assert ("rarer outcome" in reading.reason) != trusted
+
+
 def test_simulated_rows_have_the_moments_that_were_asked_for() -> None:
     rng = np.random.default_rng(12)
     x = np.column_stack(

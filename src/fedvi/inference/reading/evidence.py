@@ -24,6 +24,17 @@ MISMATCH = 0.2
 
 
 @dataclass(frozen=True)
+class Around:
+    """Near a mean m: g - h(m), h' and the sum that it is made of (`total`), K + V (`known`), the distance u (`way`)."""
+
+    residual: np.ndarray
+    gain: np.ndarray
+    total: float
+    known: np.ndarray
+    way: np.ndarray
+
+
+@dataclass(frozen=True)
 class Evidence:
     """All answers about slopes, beside simulated rows.
 
@@ -120,9 +131,7 @@ class Evidence:
     def curvature_noise(self, second: np.ndarray) -> np.ndarray:
         """Return N(A), the covariance of E u for E[uu'] = A, where entries of E have the variances `left`."""
         turned = self.basis.T @ self.back @ second @ self.back.T @ self.basis
-        found = self.left * turned
-        np.fill_diagonal(found, self.left @ np.diag(turned))
-        matrix = self.back.T @ self.basis @ found @ self.basis.T @ self.back
+        matrix = self.back.T @ self.basis @ errors_of(self.left, turned) @ self.basis.T @ self.back
         return (self.rows * self.unit) ** 2 * matrix
 
     def way(self, slope: np.ndarray) -> np.ndarray:
@@ -130,6 +139,12 @@ class Evidence:
         inside = np.linalg.solve(self.simulated, np.linalg.solve(self.back.T, slope))
         found: np.ndarray = np.linalg.solve(self.back, inside) / (self.rows * self.unit)
         return found
+
+    def around(self, expected: Expected) -> Around:
+        """Return what all answers say near the q whose expectations these are."""
+        slope, (gain, total) = self.slope_of(expected), self.gain_of(expected)
+        known = positive(self.correction @ self.sampling_of(expected)) + self.noise
+        return Around(self.slope - self.correction @ slope, self.correction @ gain, total, known, self.way(slope))
 
     def slope_of(self, expected: Expected) -> np.ndarray:
         """Return h without C."""
@@ -165,6 +180,13 @@ class Evidence:
         to_seen, to_prior = self.extra - (low + high) / 2, math.log(assumed) / 2 - log_sd
         step = (slope * to_seen / errors + to_prior / LOG_SPREAD**2) / (slope**2 / errors + LOG_SPREAD**-2)
         return math.exp(2 * (log_sd + float(np.clip(step, -0.7, 0.7))))
+
+
+def errors_of(left: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the covariance of E a for E[aa'] = second, where entries of the symmetric E have the variances `left`."""
+    found: np.ndarray = left * second
+    np.fill_diagonal(found, left @ np.diag(second))
+    return found
 
 
 def ramp(count: int, rate: float) -> np.ndarray:

@@ -65,12 +65,13 @@ class Moments:
     """What is known of the rows.
 
     rows: simulated, with the columns of x. left: variance of what is still unknown in entries of E[xx'] in the basis
-    `basis`, whose columns are in units of x.
+    `basis`, whose columns are in units of x. hidden: whether the smallest eigenvalue is below the noise in it.
     """
 
     rows: np.ndarray
     basis: np.ndarray
     left: np.ndarray
+    hidden: bool
 
 
 def found_moments(plan: Plan, answers: Sequence[Answer]) -> Moments:
@@ -89,11 +90,12 @@ def found_moments(plan: Plan, answers: Sequence[Answer]) -> Moments:
     for group in plan.exclusive:  # products of different levels are known to be zero
         inside = np.ix_(*2 * [np.array(group, int) + (0 if plan.intercept else 1)])
         second[inside] = np.diag(np.diag(second[inside]))
-    estimate, basis, left = shrunk(second, max(float(noise), 1e-18), level)
+    estimate, basis, left, least = shrunk(second, max(float(noise), 1e-18), level)
     bounds = plan.bound * (scale[1:] if plan.intercept else scale)
     rows = simulated(estimate, level, bounds, first, plan.intercept)
     kept = slice(0 if plan.intercept else 1, None)
-    return Moments(rows[:, kept] / scale, basis[kept, kept] / scale[:, None], left[kept, kept])
+    hidden = least < math.sqrt(float(noise))
+    return Moments(rows[:, kept] / scale, basis[kept, kept] / scale[:, None], left[kept, kept], hidden)
 
 
 def clip_weights(answer: Answer, rows: np.ndarray, intercept: bool) -> np.ndarray:
@@ -110,8 +112,10 @@ def clipped_level(answer: Answer, size: int, intercept: bool) -> float:
     return float(np.mean(weights * (rows[:, 1:] ** 2).mean(axis=1))) if size > 1 else 1.0
 
 
-def shrunk(second: np.ndarray, noise: float, level: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def shrunk(second: np.ndarray, noise: float, level: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Return an estimate of noisy second moments (first row: the constant), a basis, and the variance left in it.
+
+    Last, the smallest eigenvalue, before it was raised to what simulated rows need at least.
 
     noise: variance on the diagonal. level: what a second moment of 1 looks like.
     """
@@ -133,6 +137,7 @@ def shrunk(second: np.ndarray, noise: float, level: float) -> tuple[np.ndarray, 
     further = (distance + np.sqrt(np.maximum(distance**2 - edge**2, 0))) / 2
     kept = middle + np.sign(seen - middle) * (distance - 2 * half * columns / np.maximum(further, 1e-300))
     values = np.where(spikes, kept, values)
+    least = float(values.min())
     values = np.maximum(values, 0.1 * level * min(1, max(target / level, 0.1)))
     means = second[0, 1:]
     size = min(max(np.mean(means**2) - half, 0) + half * math.sqrt(2 / columns), level**2)  # no more than about 1
@@ -150,7 +155,7 @@ def shrunk(second: np.ndarray, noise: float, level: float) -> tuple[np.ndarray, 
     left[0, 1:] = left[1:, 0] = half * keep_means
     basis = np.eye(columns + 1)
     basis[1:, 1:] = vectors
-    return estimate, basis, left / level**2
+    return estimate, basis, left / level**2, least
 
 
 def root(matrix: np.ndarray, least: float = 1e-9) -> tuple[np.ndarray, np.ndarray]:

@@ -11,9 +11,9 @@ is a function of what was released. The mean and the covariance of t are those o
 
 Models that bend have draws of q instead (`full`): with 30 columns those are much better. On normal tables with weakly
 correlated columns, what is unknown of the curvature is overstated, and the mixture is too wide. So it counts only where
-it more than doubles the standard deviation of a direction, and only in that direction. Coverage of coefficients of `diabetes`,
-on 40 tables for validation, was 82 % (eps 1 and 4) before, 86 % and 89 % with it. Where columns agree to within a
-tenth, it is still lower: such fits say that they are not to be trusted.
+it more than doubles the standard deviation of a direction, and only in that direction. Coverage of coefficients of
+`diabetes`, on 40 tables for validation, was 82 % (eps 1 and 4) before, 86 % and 89 % with it. Where columns agree to
+within a tenth, it is still lower: such fits say that they are not to be trusted.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def test_fit_predict_and_inspect_agree_and_overwrite_nothing(here: Here) -> None
     assert here.fit("--force", "--covariance", "diagonal", "--eps", "100")[0] == 0
     out = " ".join(here("inspect", "model")[1].split())
     assert "Covariance: diagonal, read out of 3 questions, 1 of them about moments" in out
-    assert "Warning: Intervals of coefficients are not to be trusted" in out
+    assert "Warning: Intervals are not to be trusted" in out
     code, out, err = here.fit("--force", "--not-private", "--covariance", "diagonal")
     assert (code, "without privacy it is always full" in err) == (2, True)
     fitted = Fitted.load("model")

@@ -129,9 +129,7 @@ class Answered:
             only = (
                 " Use it for predictions, or fit with covariance 'full'." if self.plan.covariance == "diagonal" else ""
             )
-            found.append(
-                f"Intervals of coefficients are not to be trusted: {self.reason or 'the reading says so'}.{only}"
-            )
+            found.append(f"Intervals are not to be trusted: {self.reason or 'the reading says so'}.{only}")
         return found
 
 

@@ -103,11 +103,11 @@ def read_full(
         following = next_question(model, moments.rows, q, rate, noise_variance)
     reason = "answers were often further from what was expected than noise explains" if surprised else ""
     if vague or (moments.hidden and not model.curved):
-        reason = "noise hides how much rows vary along some combination of columns: are columns nearly collinear?"
+        reason = "noise hides how much rows vary along some combination of columns (are any nearly collinear?)"
     if slopes and len(model.all_outcomes) == 2:
         share = float(model.outlook(moments.rows @ q.mean, forms(moments.rows, q.covariance), 1.0).response.mean())
         if (share := min(share, 1 - share)) < RARE:
-            reason = f"about {share:.0%} of the rows have the rarer outcome: it depends on the tails of columns"
+            reason = f"the rarer outcome ({share:.0%} of rows) depends on the tails of columns, which noise hides"
     if model.linearised:
         reason = "expected answers are a guess by a constant curvature"
     return Reading(q.family(), following, arrived, limit, kept, noise_variance, not reason, reason)

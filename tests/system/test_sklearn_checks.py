@@ -14,7 +14,7 @@ NOT_APPLICABLE: dict[str, str] = {}
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [FederatedLogisticRegression(questions=20), FederatedLinearRegression(questions=20)],
+    [Estimator(questions=20, random_state=0) for Estimator in (FederatedLogisticRegression, FederatedLinearRegression)],
     expected_failed_checks=lambda _: NOT_APPLICABLE,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

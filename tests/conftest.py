@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # started in the background, where Ctrl-C means nothing: tests send it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # processes of one test run share compiled code, with nobody else
     kept = tempfile.TemporaryDirectory(prefix="fedvi-tests-", ignore_cleanup_errors=True)

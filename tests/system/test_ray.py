@@ -171,7 +171,7 @@ def test_after_ctrl_c_the_sweep_goes_on_there_or_here(cluster: Cluster, truth: R
     (worker,) = cluster.processes(LONG_RUN)
     os.kill(worker, signal.SIGSTOP)  # or a quick machine ends the run before it can be interrupted
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=90)
+    _, errors = process.communicate(timeout=30)
     with contextlib.suppress(ProcessLookupError):
         os.kill(worker, signal.SIGCONT)
     assert process.returncode == 130

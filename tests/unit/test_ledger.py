@@ -643,10 +643,11 @@ def test_two_updates_never_share_noise(path: Path) -> None:
     factors = []
     with client(path) as site:
         start = site.state
-        for _ in range(2):
+        for _ in range(8):
             site.state = start
-            factors.append(np.asarray(site.update(PRIOR).factor.natural_mean))
-    assert np.any(factors[0] != factors[1])
+            factors.append(tuple(np.asarray(site.update(PRIOR).factor.natural_mean)))
+    moved = [each for each in factors if any(each)]  # one update in eleven has a negative precision, and moves nothing
+    assert len(set(moved)) == len(moved) >= 2
 
 
 def test_a_client_with_client_level_privacy_pays_too(path: Path) -> None:

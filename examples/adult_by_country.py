@@ -31,7 +31,7 @@ def main() -> None:
     train, test = (
         {name: column[rows] for name, column in columns.items()} for rows in (split.train_rows, split.test_rows)
     )
-    schema = infer_schema(train, target="income", ignore=[*LEFT_OUT, "native-country"]).schema
+    schema = infer_schema(train, target="income", event=">50K", ignore=[*LEFT_OUT, "native-country"]).schema
 
     fits = {
         name: fit(schema, train, site_column="native-country", epsilon=epsilon, min_rows=100, seed=1)

@@ -31,10 +31,10 @@ def main() -> None:
         hospital=rng.choice(["north", "south", "east"], len(data.data), p=[0.45, 0.35, 0.2]),
     ).sample(frac=1, random_state=0)
     train, test = table[TEST:], table[:TEST]
-    schema = infer_schema(table, target="diagnosis", ignore=["hospital"]).schema
+    schema = infer_schema(table, target="diagnosis", site_column="hospital").schema
 
     fits = {
-        name: fit(schema, train, site_column="hospital", epsilon=epsilon, seed=1)
+        name: fit(schema, train, epsilon=epsilon, seed=1)
         for name, epsilon in {"not private": None, "epsilon 3": 3.0, "epsilon 1": 1.0, "epsilon 0.3": 0.3}.items()
     }
     shown = Table(

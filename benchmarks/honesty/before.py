@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from benchmarks.honesty.cells import Cell
@@ -26,7 +27,8 @@ def before(cell: Cell, drawn: Drawn, seed: int) -> Estimate:
     """Return what `fit` says. Its prior is the one that drawn tables come from; `fit` has no argument for that."""
     if not cell.drawn:
         return by_fit(cell, drawn, seed)
-    with mock.patch.object(fitting, "default_spec", functools.partial(spec.default_spec, prior_variance=1.0)):
+    prior: dict[str, Any] = {"prior_variance": 1.0}  # as it was called then
+    with mock.patch.object(fitting, "default_spec", functools.partial(spec.default_spec, **prior)):
         return by_fit(cell, drawn, seed)
 
 

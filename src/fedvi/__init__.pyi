@@ -12,7 +12,7 @@ from fedvi.privacy.budget import Budget as Budget
 from fedvi.privacy.ledger.ledger import Ledger as Ledger
 from fedvi.simulation.simulate import simulate as simulate
 from fedvi.simulation.simulate import simulate_all as simulate_all
-from fedvi.tables.infer import infer_schema as infer_schema
+from fedvi.tables.inferring.infer import infer_schema as infer_schema
 from fedvi.tables.schema import Schema as Schema
 
 __version__: str

@@ -56,7 +56,7 @@ def _in(module: str, *names: str) -> dict[str, str]:
     return {name: f"fedvi.{module}:{name}" for name in names}
 
 
-ADULT, COLUMNS, TARGETS = "fedvi.datasets.adult", "fedvi.tables.columns", "fedvi.tables.targets"
+ADULT = "fedvi.datasets.adult"
 
 ROLES = {
     "data": Role("a source of rows", "load", {"Adult": f"{ADULT}:AdultData", "Npz": f"{ADULT}:NpzData"}),
@@ -93,8 +93,17 @@ ROLES = {
         "a schedule", "turns", _in("simulation", "Asynchronous", "RoundRobin", "Synchronous", "Paced", "EventDriven")
     ),
     "privacy": Role("a budget", "most_updates", _in("privacy", "Budget") | _in("privacy.published", "PublishedRule")),
-    "column": Role("a column", "encode", {"number": f"{COLUMNS}:Number", "category": f"{COLUMNS}:Category"}),
-    "target": Role("a target", "encode", {"category": f"{TARGETS}:BinaryTarget", "number": f"{TARGETS}:NumberTarget"}),
+    "column": Role(
+        "a column",
+        "encode",
+        {name: f"fedvi.tables.numbers:{name.title()}" for name in ("number", "date")}
+        | {"category": "fedvi.tables.columns:Category"},
+    ),
+    "target": Role(
+        "a target",
+        "encode",
+        {"category": "fedvi.tables.targets:BinaryTarget", "number": "fedvi.tables.targets:NumberTarget"},
+    ),
 }
 """By the key under which it stands in a table."""
 

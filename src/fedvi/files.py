@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import errno
 import glob
 import hashlib
 import hmac
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from fedvi.errors import InputError, LedgerInUse
+from fedvi.errors import FedviError, FileFailed, InputError, LedgerInUse
 
 fcntl: Any
 try:
@@ -33,13 +34,23 @@ except ImportError:  # Windows
     fcntl = None
 
 
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What goes wrong with a disk, not with a path."""
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterator[BinaryIO]:
     """Give a file to write, which takes the place of `path` when the block ends, and is gone if it fails.
 
+    Only a regular file is replaced. A link stays, and what it points to is replaced; a device or pipe is written into.
     private: only its owner may read it (mode 0600).
     """
     path = Path(path)
+    if path.is_symlink():
+        path = path.resolve()
+    if path.exists() and not path.is_file():
+        yield from _written_into(path)
+        return
     unfinished = unfinished_name(path)
     try:
         unfinished.unlink(missing_ok=True)  # of a process with the same number that was killed
@@ -51,10 +62,25 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
         os.replace(unfinished, path)
         sync_folder(path.parent)
     except OSError as error:
-        raise InputError(f"Cannot write {os.fspath(path)!r}: {error.strerror or error}.") from error
+        raise cannot_write(path, error) from error
     finally:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
+
+
+def _written_into(path: Path) -> Iterator[BinaryIO]:
+    """Give a device, a pipe or the like to write into."""
+    try:
+        with open(path, "wb") as file:
+            yield file
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: str | os.PathLike[str], error: OSError) -> FedviError:
+    """Return the error for a file that cannot be written: of its path, or of a disk that is full or broken."""
+    message = f"Cannot write {os.fspath(path)!r}: {error.strerror or error}."
+    return FileFailed(message) if error.errno in DISK_ERRORS else InputError(message)
 
 
 def write(path: str | os.PathLike[str], content: bytes | str, *, private: bool = False) -> None:

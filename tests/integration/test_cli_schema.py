@@ -43,7 +43,8 @@ def test_commands_make_and_check_a_schema(tmp_path: Path, monkeypatch: pytest.Mo
     checked = schema_command("check", "schema.toml", "clinic.csv", "--site-column", "ward", "--json")
     counts = json.loads(checked.stdout)
     assert (counts["rows"], counts["digest"]) == (400, schema.digest)
-    assert (counts["clipped"], counts["unknown"]) == ({"age": 1, "weight": 0}, {"ward": 1})
+    assert counts["clipped"] == {"admitted": 0, "age": 1, "weight": 0}
+    assert (counts["unknown"], counts["repeated"]) == ({"ward": 1, "died": 0}, 0)
     assert counts["sites"] == frame["ward"].value_counts().to_dict()
     assert counts["classes"] == frame["died"].value_counts().to_dict()
     shown = schema_command("check", "schema.toml", "clinic.csv")
@@ -60,10 +61,13 @@ def test_commands_make_and_check_a_schema(tmp_path: Path, monkeypatch: pytest.Mo
         "schema.toml",
         "clinic.csv",
     ]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert told.returncode == 0
+    assert "Note: Rows without a target that can be used, left out: 1 of 400." in told.stderr
+    refused = subprocess.run([*command, "--strict"], capture_output=True, text=True, timeout=300)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith(
-        "Error: Expected 'no' or 'yes' in row 8 of column 'died' of clinic.csv, the target"
+        "Error: Expected a number from 18 to 95 in row 4 of column 'age' of clinic.csv, got 130. Correct it, or widen"
     )
     assert refused.stderr.count("\n") == 1
 
@@ -90,6 +94,10 @@ def test_commands_offer_splines_logarithms_and_interactions(tmp_path: Path, monk
         "age:ward,weight:days",
         "--interaction",
         "ward:days",
+        "--keep",
+        "days",
+        "--number",
+        "a,b",
         "--json",
     )
     made = schema_command(*options, *more)
@@ -101,11 +109,12 @@ def test_commands_offer_splines_logarithms_and_interactions(tmp_path: Path, monk
     assert [name for name, column in numbers.items() if column.knots] == ["age", "weight", "a,b"]
     assert [name for name, column in numbers.items() if column.transform == "log1p"] == ["age", "days"]
     assert schema_command("check", "schema.toml", "sample.csv").exit_code == 0
-    shown = schema_command(*options, "days", "--force", "--interaction", "age:ward")
+    again = ("--keep", "days", "--number", "a,b", "--force")
+    shown = schema_command(*options, "days", "--interaction", "age:ward", *again)
     assert "age:ward" in shown.stdout
     assert "interaction" in shown.stdout
-    refused = schema_command(*options, "ward", "--force")
-    assert "Expected the name of a number for splines and log1p, got 'ward'." in str(refused.exception)
+    refused = schema_command(*options, "ward", *again)
+    assert "Expected the name of a number for splines and log1p, got 'ward': category," in str(refused.exception)
 
 
 def test_a_schema_of_others_imports_nothing_that_a_site_has_not_allowed(

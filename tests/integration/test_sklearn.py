@@ -107,7 +107,7 @@ def test_estimators_warn_if_they_have_not_arrived() -> None:
     private = FederatedLogisticRegression(bounds=BOUNDS, covariance="diagonal", random_state=0).fit(x, noisy)
     assert private.fitted_.answered.plan.covariance == "diagonal"
     with pytest.raises(InputError, match="covariance"):
-        FederatedLogisticRegression(covariance="none").fit(x, noisy)
+        FederatedLogisticRegression(bounds=BOUNDS, covariance="none").fit(x, noisy)
 
 
 def test_wrong_arguments_are_named() -> None:

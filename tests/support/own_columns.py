@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedvi.tables import Number, NumberTarget, Predictions
-from fedvi.tables.read import Chunk, Counts
+from fedvi.tables import Counts, Number, NumberTarget, Predictions
+from fedvi.tables.reading.source import Chunk
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Steps(Number):
         return 1.0
 
     def encode(self, chunk: Chunk, counts: Counts) -> np.ndarray:
-        above = [chunk.numbers[self.name] > end for end in (self.low, self.high)]
+        above = [chunk.numbers(self.name)[0] > end for end in (self.low, self.high)]
         return np.column_stack(above).astype(np.float32)
 
 
@@ -32,7 +32,7 @@ class Log(NumberTarget):
     """A positive number, whose logarithm is predicted."""
 
     def encode(self, chunk: Chunk, counts: Counts) -> np.ndarray:
-        return np.log(chunk.numbers[self.name]).astype(np.float32)
+        return np.log(chunk.numbers(self.name)[0]).astype(np.float32)
 
     def decode(self, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> Predictions:
         return Predictions(np.exp(mean), np.exp(low), np.exp(high))

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tomli_w
 from hypothesis import given, settings
@@ -36,7 +37,8 @@ some_projects = st.builds(
     host=st.from_regex(projects.HOST, fullmatch=True).filter(lambda host: len(host) < 100),
     port=st.integers(1, 65535),
     updates=st.none() | st.integers(20, 1000),
-    prior_variance=st.none() | positives,
+    prior_sd=st.none() | positives.map(lambda sd: min(sd, 1e4)),
+    priors=st.dictionaries(st.sampled_from(["a", "(intercept)"]), st.tuples(st.floats(-5, 5), st.floats(0.01, 9))),
     epsilon=st.floats(0.1, 50) | st.integers(1, 50),
     delta=st.none() | st.floats(1e-8, 0.5),
     start=starts,
@@ -133,9 +135,13 @@ CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("delta", {"privacy": {"delta": 0}}),
     ("delta", {"privacy": {"delta": 1.5}}),
     ("delta", {"privacy": {"delta": math.nan}}),
-    ("prior_variance", {"model": {"prior_variance": 0.0}}),
-    ("prior_variance", {"model": {"prior_variance": math.inf}}),
-    ("prior_variance", {"model": {"prior_variance": 1e13}}),
+    ("prior_sd", {"model": {"prior_sd": 0.0}}),
+    ("prior_sd", {"model": {"prior_sd": math.inf}}),
+    ("prior_sd", {"model": {"prior_sd": 1e13}}),
+    ("prior_variance", {"model": {"prior_variance": 1.0}}),
+    ("priors", {"model": {"priors": {"a": 1.0}}}),
+    ("prior of a", {"model": {"priors": {"a": [0.0, 0.0]}}}),
+    ("the name of a column or a feature, got 'c'", {"model": {"priors": {"c": [0.0, 1.0]}}}),
     ("model.kind", {"model": {"kind": "linear"}}),
     ("model.kind", {"model": {"kind": 3}}),
     ("updates", {"training": {"rows": 100, "updates": 1}}),
@@ -197,7 +203,7 @@ def test_a_file_that_cannot_be_read_is_one_line(folder: Path) -> None:
 
 
 TRIAL = Description.from_text(
-    Description("trial", ("north", "south"), SCHEMA, 400, identity="one", prior_variance=2.0).to_text()
+    Description("trial", ("north", "south"), SCHEMA, 400, identity="one", prior_sd=2.0**0.5).to_text()
 )
 OTHER_SCHEMA = Schema((Number("a", -4, 4, 0, 2), Number("b", -4, 4, 0, 1)), BinaryTarget("y", ("no", "yes")))
 
@@ -212,8 +218,10 @@ OTHER_SCHEMA = Schema((Number("a", -4, 4, 0, 2), Number("b", -4, 4, 0, 1)), Bina
         {"rows": 401},
         {"updates": 20},
         {"moments": 4},
-        {"prior_variance": 2.1},
-        {"prior_variance": None},
+        {"prior_sd": 2.1},
+        {"prior_sd": None},
+        {"priors": {"a": (0.0, 0.5)}},
+        {"priors": {"a": (0.1, 2.0**0.5)}},
         {"epsilon": 1.5},
     ],
     ids=lambda change: next(iter(change)),
@@ -233,7 +241,7 @@ def test_sites_that_differ_in_what_they_must_agree_on_have_other_digests(change:
         {"stop": StoppingRule(3.0)},
         {"start": Start(1, 20.0)},
         {"epsilon": 1},
-        {"prior_variance": 2},
+        {"prior_sd": np.float64(2.0**0.5)},
     ],
     ids=str,
 )

@@ -19,7 +19,7 @@ from fedvi.privacy import Budget
 from fedvi.tables import BinaryTarget, Category, Column, Interaction, Number, NumberTarget, Schema, infer_schema
 from fedvi.tables.encode import encode
 from fedvi.tables.hats import hats, octaves
-from fedvi.tables.infer import with_splines
+from fedvi.tables.inferring.features import with_splines
 from fedvi.tables.standardise import Standardisation
 
 Y = BinaryTarget("y", ("0", "1"))
@@ -191,7 +191,7 @@ def test_the_intercept_has_a_wide_prior_of_its_own() -> None:
     np.testing.assert_allclose(prior.std, [10.0, *[1.0] * (schema.dim - 1)])
     bare = default_spec(Schema(COLUMNS, Y, intercept=False), [1000], [Budget(1.0, 1e-5)]).prior
     np.testing.assert_allclose(bare.std, 1.0)
-    wide = default_spec(schema, [1000], [Budget(1.0, 1e-5)], prior_variance=400.0).prior
+    wide = default_spec(schema, [1000], [Budget(1.0, 1e-5)], prior_sd=20.0).prior
     np.testing.assert_allclose(wide.std, 20.0)
     line = default_spec(Schema(COLUMNS, NumberTarget("y", 0, 1, 0.5, 1)), [1000], None).prior
     np.testing.assert_allclose(line.std, [10.0, *[math.sqrt(10)] * (schema.dim - 1)], rtol=1e-6)
@@ -261,11 +261,12 @@ def test_infer_offers_splines_logarithms_and_interactions() -> None:
     assert gain.scale == pytest.approx(np.log1p(table["gain"]).std(), abs=0.01)
     least = table["gain"][table["gain"] > 0].min()
     assert gain.knots == (0, *(knot for knot in octaves(gain.high)[1:] if knot >= least))
-    assert any("its knots are octaves" in note for note in found.notes)
+    assert "its knots are octaves" in found.reason("gain")
     town, smoker = columns["town"], columns["smoker"]
     assert town == Category("town", ("Bath", "York"), missing="missing", reference="Bath")  # the most frequent
     assert smoker == Category("smoker", ("no", "yes"), reference="no")
-    assert any("'town' is missing in" in note and "a feature of its own" in note for note in found.notes)
+    assert "missing in" in found.reason("town")
+    assert "which get a feature" in found.reason("town")
     assert found.schema.features[-3:] == ("age:sex=" + ("M" if columns["sex"].features == ("sex=M",) else "F"),
                                           "town=York:smoker=yes", "town=missing:smoker=yes")  # fmt: skip
     again = Schema.from_toml(found.schema.to_toml())

@@ -18,8 +18,9 @@ from fedvi.errors import InputError
 from fedvi.families.messages import Messages
 from fedvi.fitting import Fitted
 from fedvi.fitting import fit as fitting
-from fedvi.fitting.fit import fit, read_sites
+from fedvi.fitting.fit import fit
 from fedvi.fitting.posterior_file import read_header
+from fedvi.fitting.site_tables import read_sites
 from fedvi.inference.questions import numbers_of
 from fedvi.models import LinearRegression
 from fedvi.privacy import epsilon as accounted
@@ -220,9 +221,9 @@ def test_standardised_rows_are_those_that_the_new_schema_encodes(monkeypatch: py
     table["x0"][:100] = np.nan  # missing values are the new centre then, not the old one
     asked: list[Schema] = []
 
-    def encoded(schema: Schema, *given: Any) -> dict[str, Any]:
+    def encoded(schema: Schema, *given: Any, **more: Any) -> Any:
         asked.append(schema)
-        return read_sites(schema, *given)
+        return read_sites(schema, *given, **more)
 
     monkeypatch.setattr(fitting, "read_sites", encoded)
     result = fit(OUTCOME, table, site_column="site", questions=3, standardise=True)
@@ -446,7 +447,7 @@ def test_wrong_fits_name_the_place_and_the_remedy(fitted: Fitted) -> None:
     lonely = {**table, "site": np.array(["a"] * 29 + ["alone"])}
     raises("got 1 at site 'alone'.*--min-rows", tables=lonely)
     assert [site.name for site in fit(OUTCOME, lonely, site_column="site", questions=2, min_rows=2).sites] == ["other"]
-    raises("Say which column has the site", site_column=None, tables=[table])
+    raises("Expected a site column, or the paths of several tables", site_column=None, tables=[table, table])
     raises("several files with different names", site_column=None, tables=["a/x.csv", "b/x.csv"])
     raises("one table for the site column", tables=["x.csv", "y.csv"])
     raises("Expected column 'ward'.*site", site_column="ward")

@@ -143,7 +143,7 @@ def test_nothing_in_a_kit_is_ever_searched_for_modules(tmp_path: Path, monkeypat
     make_federation(description(), tmp_path / "coordinator")
     kit = unpack_kit(tmp_path / "coordinator" / "kits" / "north.zip")
     schema = kit / FOLDER / "schema.toml"
-    schema.write_text(schema.read_text().replace('"number"', '"fedvi.tables.columns:Number"'))
+    schema.write_text(schema.read_text().replace('"number"', '"fedvi.tables.numbers:Number"'))
     write_workspace(kit)
     settings = SiteSettings(kit, tmp_path / "rows.csv", tmp_path / "site.ledger", 1.0)
     assert settings.description.sites == ("north", "south")
@@ -195,8 +195,8 @@ def test_versions_with_other_defaults_do_not_agree(monkeypatch: pytest.MonkeyPat
 def test_federations_of_other_formats_are_refused(tmp_path: Path) -> None:
     description().save(tmp_path)
     text = (tmp_path / "federation.toml").read_text()
-    for other in ("", "format = 2\n", "format = 4\n"):
-        (tmp_path / "federation.toml").write_text(text.replace("format = 3\n", other))
+    for other in ("", "format = 3\n", "format = 5\n"):
+        (tmp_path / "federation.toml").write_text(text.replace("format = 4\n", other))
         with pytest.raises(InputError, match="made by another version of fedvi"):
             Description.load(tmp_path)
 

@@ -269,12 +269,13 @@ def test_encoding_at_a_site_refuses_no_row() -> None:
         "y": ["yes", "no", "maybe", "", "no"],
     }
     with pytest.raises(InputError):
-        encode(SCHEMA, columns)
-    found = encode(SCHEMA, columns, strict=False)
+        encode(SCHEMA, columns, strict=True)
+    assert encode(SCHEMA, columns).x[:, 1].tolist() == [1.0, 0.0, 4.0]  # elsewhere rows without a target are left out
+    found = encode(SCHEMA, columns, private=True)
     assert found.x[:, 1].tolist() == [1.0, 0.0, 0.0, 0.0, 4.0]
     assert found.y is not None
     assert np.array_equal(found.y, [1, -1, np.nan, np.nan, -1], equal_nan=True)
-    assert found.counts.unknown == {"a": 1, "y": 1}
+    assert (found.counts.unknown, found.counts.foreign["a"]) == ({"y": 1}, 2)
 
 
 def test_the_feature_bound_of_a_schema_is_public_and_enough() -> None:

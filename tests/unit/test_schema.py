@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,12 +22,11 @@ from fedvi.tables import (
     Number,
     NumberTarget,
     Schema,
-    arrow_tables,
-    csv_tables,
     infer_schema,
 )
 from fedvi.tables.encode import encode
-from fedvi.tables.read import plain
+from fedvi.tables.reading import arrow_tables, csv_tables
+from fedvi.tables.reading.words import plain
 from own_columns import Log, Steps
 from schema_samples import sample
 
@@ -134,6 +134,7 @@ def test_digest_depends_on_every_field_and_on_nothing_else() -> None:
             "scale": 18,
             "missing": "error",
             "knots": (0, 1, 2),
+            "limits": ("<",),
         }
         | {"transform": "log1p"},
         SEX: {"name": "gender", "values": ("M", "F"), "unknown": "error", "missing": "error", "reference": "M"},
@@ -141,10 +142,12 @@ def test_digest_depends_on_every_field_and_on_nothing_else() -> None:
         DAYS: {"name": "nights", "low": 1, "high": 61, "centre": 8, "scale": 5},
     }
     for part, changes in others.items():
-        assert set(changes) == {field.name for field in dataclasses.fields(part)}
+        changes["missing_values"] = ("9",)
+        assert set(changes) | {"event"} == {field.name for field in dataclasses.fields(part)} | {"event"}
         for field, value in changes.items():
             logs = {"centre": 3, "scale": 1} if field == "transform" else {}
-            new = dataclasses.replace(part, **{field: value} | logs)
+            event = {"event": ""} if part == DIED else {}
+            new = dataclasses.replace(part, **{field: value} | logs | event)
             parts = [new if old == part else old for old in (AGE, SEX)]
             target = new if isinstance(new, BinaryTarget | NumberTarget) else DIED
             digests.add(Schema(tuple(parts), target).digest)
@@ -206,7 +209,7 @@ def test_files_are_read_and_written_with_comments(tmp_path: Path) -> None:
     text = (tmp_path / "schema.toml").read_text()
     assert Schema.load(tmp_path / "schema.toml") == SCHEMA
     assert text.startswith("# Feature schema: ")
-    assert 'values = ["no", "yes"]  # the second one is the one whose probability is predicted\n' in text
+    assert 'values = ["no", "yes"]\nevent = "yes"  # the class whose probability is predicted\n' in text
     assert (
         'name = "age"\nkind = "number"\nlow = 0.0\nhigh = 120.0\ncentre = 52.0\nscale = 17.0\nmissing = "centre"\n'
         'transform = "none"\nknots = []  # in the column\'s own units\n' in text
@@ -267,14 +270,14 @@ def test_own_columns_are_found_in_a_file_beside_the_schema(tmp_path: Path, monke
     ("old", "new", "message"),
     [
         ("format = 2", "format = ", "Expected TOML in here: Invalid value"),
-        ("format = 2", "format = 3", "here: Expected format = 2, got 3: made by another version of fedvi"),
+        ("format = 2", "format = 4", "here: Expected format = 3, got 4: made by another version of fedvi"),
         ("format = 2", "format = 1", "got 1: made by an older fedvi, whose categories had no reference. Make it anew"),
         ("format = 2", "", "here: Expected key format in the schema, got target, columns"),
         ("format = 2", "format = 2\nintercpt = true", "Unknown key intercpt; .* Did you mean 'intercept'"),
         ("format = 2", "format = 2\nintercept = 1", "Expected intercept to be true or false, got 1"),
         ("high", "hgih", r"here: Unknown key columns\[1\] \(age\).hgih; .* Did you mean 'high'\?"),
         ("high = 120\n", "", r"here: Expected columns\[1\] \(age\).high, got name, low, centre"),
-        ('kind = "number"\n', "", r"Expected columns\[1\] \(age\).kind to be one of number, category, or"),
+        ('kind = "number"\n', "", r"Expected columns\[1\] \(age\).kind to be one of number, date, category, or"),
         ('kind = "number"', 'kind = "numbr"', r"Unknown value 'numbr' of columns\[1\] .* mean 'number'"),
         ("high = 120", "high = 0", r"columns\[1\] \(age\): Expected low < high for column 'age', got 0.0 and 0.0"),
         ("centre = 52", "centre = 121", r"Expected the centre of column 'age' within \[0.0, 120.0\], got 121.0"),
@@ -361,30 +364,36 @@ def test_schemas_without_columns_and_files_that_are_none_are_refused(tmp_path: P
         SCHEMA.save(tmp_path / "no" / "schema.toml")
 
 
-def test_columns_are_found_with_bounds_scales_values_and_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_are_found_with_bounds_scales_values_and_reasons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = sample()
     found = infer_schema(table, "died", ignore=["days"], max_categories=3)
-    age, weight, ward = found.schema.columns
+    admitted, age, weight, ward = found.schema.columns
     assert isinstance(age, Number)
     assert (age.low, age.high, age.missing) == (18, 95, "centre")
     assert (age.centre, age.scale) == (round(np.mean(table["age"]), 1), round(np.std(table["age"]), 1))
     assert isinstance(weight, Number)
     assert (weight.low, weight.high, weight.missing) == (60, 91, "indicator")
+    assert admitted.shown.startswith("2024-01-01 to 2024-01-28, centre 2024-01-14, scale 8")
     common = max("ABC", key=list(table["ward"]).count)
     assert ward == Category("ward", ("A", "B", "C"), unknown="other", reference=common)
     assert found.schema.target == DIED
-    assert found.rows == 400
-    notes = "\n".join(found.notes)
-    for wanted in (
-        "'id' was left out: 400 distinct values in 400 rows. It looks like an identifier.",
-        "'admitted' was left out: it holds dates or times",
-        "'country' was left out: it is 'NL' in all rows",
-        "'zero' was left out: it is 0 in all rows",
-        "'empty' was left out: it holds no value",
-        "'ward' has 4 values: the 3 most frequent ones are told apart, the others are counted as 'other'",
-    ):
-        assert wanted in notes
-    assert len(found.notes) == 6
+    assert (found.rows, found.repeated) == (400, 0)
+    assert [each.name for each in found.decisions] == list(table)
+    for name, reason in {
+        "id": "left out: 400 different values in 400 rows, as identifiers have; if they are classes: --category 'id'",
+        "admitted": "date: all values are dates",
+        "age": "number: all values are numbers",
+        "weight": "number: all values are numbers; missing in 8 rows, which get a feature",
+        "country": "left out: it is 'NL' in all rows",
+        "zero": "left out: it is 0 in all rows",
+        "empty": "left out: it holds no value",
+        "ward": "category: 4 different values; the 3 most frequent ones are told apart, all others count as 'other'",
+        "days": "left out: as you say",
+        "died": "target: the event is yes: by its name; --event changes it",
+    }.items():
+        assert found.reason(name) == reason
     path = tmp_path / "t.csv"
     frame = pd.DataFrame(table)
     frame.to_csv(path, index=False)
@@ -392,8 +401,10 @@ def test_columns_are_found_with_bounds_scales_values_and_notes(tmp_path: Path, m
     monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(arrow_tables, "CHUNK_ROWS", 7)
     for source in (path, tmp_path / "t.parquet", frame):
-        assert infer_schema(source, "died", ignore=["days"], max_categories=3) == found
-    assert encode(found.schema, path).counts.clipped == {"age": 0, "weight": 0}
+        again = infer_schema(source, "died", ignore=["days"], max_categories=3)
+        assert again.decisions == found.decisions
+        assert dataclasses.replace(again.schema, dialect=found.schema.dialect) == found.schema
+    assert set(encode(found.schema, path).counts.clipped.values()) == {0}
 
 
 def test_scale_of_a_number_to_predict_is_that_around_the_line() -> None:
@@ -420,33 +431,54 @@ def test_scale_of_a_number_to_predict_is_that_around_the_line() -> None:
         (["yes", "no", "no"], ("no", "yes")),
         (["Y", "N", "N"], ("N", "Y")),
         (["absent", "Present", "absent"], ("absent", "Present")),
-        ([">50K", "<=50K", ">50K"], ("<=50K", ">50K")),
-        (["b", "a", None], ("a", "b")),
+        (["ja", "nein", "ja"], ("nein", "ja")),
+        (["bösartig", "gutartig", "gutartig"], ("gutartig", "bösartig")),
+        (["censored", "dead", "dead"], ("censored", "dead")),
         ([2, 1, 2], ("1", "2")),
+        (pd.Categorical(["a", "b", "a"], ["b", "a"]), ("b", "a")),
+        (pd.Categorical(["a", "b", "a"], ["a", "b"], ordered=True), ("a", "b")),
+        (pl.Series(["a", "b", "a"], dtype=pl.Enum(["b", "a"])), ("b", "a")),
     ],
 )
-def test_two_values_make_a_class_whose_second_one_is_positive(values: list[Any], wanted: tuple[str, str]) -> None:
-    assert infer_schema({"x": [1, 2, 3], "y": values}, "y").schema.target == BinaryTarget("y", wanted)
+def test_the_event_follows_from_names_numbers_and_order(values: Any, wanted: tuple[str, str]) -> None:
+    frame = pl.DataFrame if isinstance(values, pl.Series) else pd.DataFrame
+    table = frame({"x": [1, 2, 3], "y": values})
+    assert infer_schema(table, "y").schema.target == BinaryTarget("y", wanted)
+    assert infer_schema(table, "y", event=wanted[0]).schema.target == BinaryTarget("y", wanted, event=wanted[0])
 
 
-def test_text_late_in_a_table_makes_it_a_category(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("values", [[">50K", "<=50K", ">50K"], ["b", "a", None], pd.Categorical(["a", "b", "a"])])
+def test_the_event_is_asked_for_if_nothing_tells(values: Any) -> None:
+    table = pd.DataFrame({"x": [1, 2, 3], "y": values})
+    with pytest.raises(InputError, match=r"1\. The target 'y' has the classes .* Which .* Say --event '.*' or --event"):
+        infer_schema(table, "y")
+    target = infer_schema(table, "y", event=values[0]).schema.target
+    assert target.unit == f"log odds of y = {values[0]}"
+    with pytest.raises(InputError, match=r"Expected --event to be '.*' or '.*', the classes of 'y', got 'c'"):
+        infer_schema(table, "y", event="c")
+
+
+def test_text_late_in_a_table_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 64)
     path = tmp_path / "t.csv"
-    path.write_text("x,z,y\n" + "".join(f"{row % 7},{row},{row % 2}\n" for row in range(300)) + "high,1,1\n")
+    rows = "".join(f"{row % 7},{row * row % 97},{row % 2}\n" for row in range(300))
+    path.write_text("x,z,y\n" + rows + "high,1,1\n")
     found = infer_schema(path, "y")
-    assert found.schema.columns[0] == Category("x", ("0", "1", "2", "3", "4", "5", "6", "high"))
-    assert isinstance(found.schema.columns[1], Number)
-    assert found.notes == (
-        "Column 'x' became a category although most of its values are numbers: it holds 'high' too.",
+    assert [type(column) for column in found.schema.columns] == [Number, Number]
+    assert found.reason("x").endswith("; missing, too: other text in 1 rows")
+    assert encode(found.schema, path).counts.foreign["x"] == 1
+    path.write_text("x,z,y\n" + rows + "".join(f"high {row % 3},{row},1\n" for row in range(400)))
+    assert infer_schema(path, "y").schema.columns[0] == Category(
+        "x", (*"0123456", "high 0", "high 1", "high 2"), reference="high 0"
     )
 
 
 def test_the_value_other_is_counted_as_other() -> None:
-    found = infer_schema({"x": ["other", "a", "b"], "y": [0, 1, 0]}, "y")
+    found = infer_schema({"x": ["other", "a", "b", "a", "b"], "y": [0, 1, 0, 1, 1]}, "y")
     assert found.schema.columns == (Category("x", ("a", "b"), unknown="other"),)
     encoded = encode(found.schema, {"x": ["other"], "y": [0]})
     assert encoded.x.tolist() == [[1, 0, 1]]
-    assert encoded.counts.unknown == {"x": 0}
+    assert encoded.counts.unknown["x"] == 0
 
 
 @pytest.mark.parametrize(
@@ -473,9 +505,15 @@ def test_bounds_are_rounded_outwards(low: float, high: float, wanted: tuple[floa
     [
         ({"x": [1, 2], "y": ["a", "a"]}, "Expected two classes or different numbers in column 'y' .* got only 'a'"),
         ({"x": [1, 2], "y": [3, 3]}, "got only '3'. Take a table with both"),
-        ({"x": [1, 2, 3], "y": ["a", "b", "c"]}, "Expected two classes or numbers .* got 3 texts: 'a', 'b', 'c'"),
+        (
+            {"x": [1, 2, 3], "y": ["a", "b", "c"]},
+            "has 3 classes: 'a', 'b', 'c'. fedvi has models for two classes and for numbers so far",
+        ),
         ({"x": [1, 2], "y": [None, None]}, "Expected values in column 'y' of the dictionary, the target, got none"),
-        ({"x": [1, 1], "y": [0, 1]}, "Expected a column of the dictionary to predict 'y' from, got none. Column 'x'"),
+        (
+            {"x": [1, 1], "y": [0, 1]},
+            "Expected a column of the dictionary to predict 'y' from, got none. 'x': it is 1",
+        ),
         ({"x": [1, np.inf], "y": [0, 1]}, "Expected a finite number in row 2 of column 'x' of the dictionary, got inf"),
         ({"x": [1, 2]}, "Expected column 'y' in the dictionary, got x"),
         ({"x": [], "y": []}, "Expected rows in the dictionary, got only a header with 2 columns"),
@@ -489,7 +527,7 @@ def test_tables_without_a_schema_are_refused(table: dict[str, Any], message: str
 def test_wrong_settings_of_infer_are_refused() -> None:
     with pytest.raises(InputError, match="Expected column 'z' in the dictionary, got x, y"):
         infer_schema({"x": [1], "y": [1]}, "y", ignore=["z"])
-    with pytest.raises(InputError, match="Expected the target not to be ignored, got 'y' as both"):
+    with pytest.raises(InputError, match="the target and the sites' column not to be ignored, got 'y' as both"):
         infer_schema({"x": [1], "y": [1]}, "y", ignore=["y"])
     with pytest.raises(InputError, match="max_categories to be a whole number of at least 1, got 0"):
         infer_schema({"x": [1], "y": [1]}, "y", max_categories=0)
@@ -499,6 +537,6 @@ def test_rows_without_a_target_are_noted_and_not_used() -> None:
     table = sample()
     days = table["days"].copy()
     found = infer_schema(table | {"days": [None, *days[1:]]}, "days", ignore=["died"])
-    assert "The target 'days' is missing in 1 rows: leave them out before learning." in found.notes
+    assert found.reason("days") == "target: a number; missing in 1 rows, which are left out"
     assert isinstance(found.schema.target, NumberTarget)
     assert 0.4 < found.schema.target.scale < 0.6

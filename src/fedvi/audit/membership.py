@@ -16,10 +16,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from pathlib import Path
 
 import numpy as np
 
 from fedvi.audit.subject import CANARY, Subject, everybody, silent, some
+from fedvi.files import replacing
 from fedvi.inference.local_problem import Draws
 from fedvi.privacy import accounting
 
@@ -152,7 +154,8 @@ def draw_audit(verdict: AuditResult, path: str | os.PathLike[str]) -> None:
         outcome = "not contradicted" if verdict.passed else "CONTRADICTED"
         right.set(xlabel="false alarms", ylabel="misses", xlim=(0, 1), ylim=(0, 1), title=f"Claim {outcome}")
         right.legend(frameon=False, loc="upper right", fontsize=9)
-        figure.savefig(path, dpi=150)
+        with replacing(path) as file:
+            figure.savefig(file, format=Path(path).suffix[1:].lower() or "png", dpi=150)
 
 
 def _least_misses(verdict: AuditResult, alarms: np.ndarray) -> tuple[np.ndarray, str]:

@@ -33,7 +33,7 @@ def audit(
         int | None,
         typer.Option(metavar="N", help="Draw from this seed. Default: from the operating system, as sites do."),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Write the picture here.")] = Path("audit.png"),
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture here: PNG, SVG or PDF.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack the installed code, and compare its privacy claims with what is found.
@@ -67,13 +67,16 @@ def audit(
             findings[name] = attack()
         status.update("Attacking whole updates ...")
         verdict = audit_update(whole, runs)
-        draw_audit(verdict, out)
+        if out is not None:
+            draw_audit(verdict, out)
     passed = verdict.passed and all(finding.passed for part in findings.values() for finding in part)
     if as_json:
         parts = {name: [dataclasses.asdict(finding) for finding in part] for name, part in findings.items()}
         numbers = {name: value for name, value in vars(verdict).items() if isinstance(value, float)}
         update = {**numbers, "passed": verdict.passed}
-        console.print_json({"passed": passed, "parts": parts, "update": update, "picture": str(out)})
+        console.print_json(
+            {"passed": passed, "parts": parts, "update": update, "picture": None if out is None else str(out)}
+        )
     else:
         _show(findings, verdict, passed, out)
     if not passed:
@@ -140,7 +143,7 @@ def _attacks(
     }, whole
 
 
-def _show(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool, out: Path) -> None:
+def _show(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool, out: Path | None) -> None:
     def row(finding: Finding) -> tuple[str, ...]:
         return finding.name, finding.claimed, finding.found, "ok" if finding.passed else "REJECTED"
 
@@ -151,6 +154,6 @@ def _show(findings: dict[str, list[Finding]], verdict: AuditResult, passed: bool
     console.show(
         *(console.table("test|claimed|found|", map(row, part), f"Parts: {name}") for name, part in findings.items()),
         console.table("|claimed|found, at least", whole, f"Whole updates: {len(verdict.without)} with and without"),
-        f"Picture: {out}",
+        *([] if out is None else [f"Picture: {out}"]),
         "No claim was contradicted." if passed else "A CLAIM WAS CONTRADICTED: do not use this code on real data.",
     )

@@ -11,13 +11,18 @@ import typer
 from fedvi.cli.options import (
     TABLE_HELP,
     AsJson,
+    Decimal,
     Delta,
     Encoding,
     Force,
+    Nameless,
     SchemaFile,
+    Sheet,
     SiteColumn,
+    Strict,
     parsed_delta,
     require_new,
+    show_counts,
 )
 from fedvi.console import print_json, show, table
 from fedvi.errors import InputError
@@ -31,7 +36,7 @@ def fit(
     schema: SchemaFile,
     tables: Annotated[
         list[Path],
-        typer.Argument(metavar="TABLE...", help=f"{TABLE_HELP} Give one with --site-column, or one per site."),
+        typer.Argument(metavar="TABLE...", help=f"{TABLE_HELP} Give one, with --site-column or not, or one per site."),
     ],
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Write this posterior file.")],
     site_column: SiteColumn = None,
@@ -73,8 +78,22 @@ def fit(
     min_rows: Annotated[
         int, typer.Option(min=1, metavar="N", help="Join sites with fewer rows to one site 'other'.")
     ] = 1,
+    nameless: Nameless = None,
+    prior_sd: Annotated[
+        float | None,
+        typer.Option(
+            "--prior-sd", metavar="SD", help="Set the prior's standard deviation of a weight. Default: 1; numbers: 3.2."
+        ),
+    ] = None,
+    prior: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=MEAN,SD", help="Set the prior of a column's weights, or of a feature's."),
+    ] = None,
     test: Annotated[Path | None, typer.Option(metavar="TABLE", help="Score predictions on these rows.")] = None,
-    encoding: Encoding = "utf-8",
+    strict: Strict = False,
+    encoding: Encoding = "",
+    decimal: Decimal = "",
+    sheet: Sheet = "",
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -90,9 +109,12 @@ def fit(
     if not_private and eps is not None:
         raise InputError(f"Expected --eps or --not-private, got both (--eps {eps:g}). Leave one out.")
     from fedvi.fitting.fit import fit as fit_tables
+    from fedvi.tables.schema import Schema
 
+    loaded = Schema.load(schema)
+    dialect = loaded.dialect.with_given(encoding=encoding, decimal=decimal, sheet=sheet)
     fitted = fit_tables(
-        schema,
+        dataclasses.replace(loaded, dialect=dialect),
         tables,
         site_column=site_column,
         model=model,
@@ -104,18 +126,39 @@ def fit(
         covariance=covariance,
         standardise=standardise,
         min_rows=min_rows,
-        encoding=encoding,
+        nameless=nameless,
+        prior_sd=prior_sd,
+        priors=_priors(prior),
+        strict=strict,
         progress=False if as_json else None,
     )
-    scores = {} if test is None else fitted.evaluate(test, encoding=encoding)
+    if fitted.counts is not None:
+        show_counts(fitted.counts, fitted.schema, fitted.said, warn=False)  # the fit has warned
+    scores = {} if test is None else fitted.evaluate(test)
     fitted.save(out)
     if as_json:
         origin = {"model": str(out), "schema": fitted.schema.digest}
         sites = [dataclasses.asdict(site) for site in fitted.sites]
         arrived = {"converged": fitted.converged, "convergence": fitted.convergence, "warnings": fitted.warnings}
-        print_json({**origin, "sites": sites, "scores": scores, "statement": fitted.statement, **arrived})
+        values = {} if fitted.counts is None else vars(fitted.counts)
+        print_json(
+            {**origin, "sites": sites, "scores": scores, "statement": fitted.statement, **arrived, "values": values}
+        )
     else:
         _show_fit(fitted, out, scores)
+
+
+def _priors(given: list[str] | None) -> dict[str, tuple[float, float]]:
+    """Return means and standard deviations by column, from texts like `age=0,0.5`."""
+    found = {}
+    for text in given or ():
+        name, _, pair = text.rpartition("=")
+        try:
+            mean, sd = map(float, pair.split(","))
+        except ValueError:
+            raise InputError(f"Expected --prior COLUMN=MEAN,SD, such as age=0,0.5, got {text!r}.") from None
+        found[name] = (mean, sd)
+    return found
 
 
 def _public_rows(given: list[str] | None) -> dict[str, int] | None:
@@ -129,6 +172,15 @@ def _public_rows(given: list[str] | None) -> dict[str, int] | None:
     return declared or None
 
 
+def _decided(fitted: Fitted) -> list[str]:
+    """Return a line about coefficients that the prior decides."""
+    names = [each.feature for each in fitted.coefficients() if each.prior_decides]
+    if not names:
+        return []
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return [f"The prior decides {len(names)} of {fitted.schema.dim} coefficients: {shown}. Another prior: --prior-sd."]
+
+
 def _show_fit(fitted: Fitted, out: Path, scores: dict[str, float]) -> None:
     from fedvi.privacy.ledger.statement import rounded_up
 
@@ -137,12 +189,15 @@ def _show_fit(fitted: Fitted, out: Path, scores: dict[str, float]) -> None:
         return site.name, site.rows, site.updates, spent, "-" if site.delta is None else f"{site.delta:g}"
 
     sites, features = len(fitted.sites), len(fitted.schema.features)
-    title = f"{sites} sites, {features} features, {fitted.answered.plan.covariance} covariance"
+    kind = fitted.answered.plan.covariance
+    where = f"{sites} sites" if sites > 1 else "one site"
+    title = f"{fitted.schema.target.unit}: {where}, {features} features, {kind} covariance"
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in scores.items())
     show(
         table("site|>rows|>answers|>epsilon|>delta", map(row, fitted.sites), title),
         *([f"Test rows: {shown}"] if scores else []),
         fitted.statement.splitlines()[0].capitalize() + ".",
         *fitted.verdict,
+        *_decided(fitted),
         f"Wrote {out}. Next: fedvi predict {out} TABLE, fedvi inspect {out}",
     )

@@ -21,6 +21,12 @@ NARROWEST = 11
 """Characters of an interval's drawing at least; always an odd number, so that zero has its own."""
 
 
+SIGNS, PLAIN_SIGNS = "┊─●", "|-o"
+"""What intervals are drawn with; in terminals that know no others, with letters."""
+
+PRIOR_DECIDES = "* The prior decides: the posterior is more than half as wide. Its interval says little about the rows."
+
+
 def inspect(
     model: ModelFile,
     level: Level = 0.9,
@@ -66,7 +72,9 @@ def inspect(
         print_json({**plain, **read, "coefficients": [dataclasses.asdict(each) for each in coefficients]})
         return
     more = [f"{len(coefficients) - top} more; see --top."] if len(coefficients) > top else []
-    show(_table_of(coefficients[:top], level), *more, *_origin(fitted), *written)
+    shown = coefficients[:top]
+    decided = [PRIOR_DECIDES] if any(each.prior_decides for each in shown) else []
+    show(_table_of(shown, level, fitted.schema.target.unit), *decided, *more, *_origin(fitted), *written)
 
 
 def _origin(fitted: Fitted) -> list[str]:
@@ -79,16 +87,19 @@ def _origin(fitted: Fitted) -> list[str]:
     return [*lines, *fitted.verdict, fitted.statement]
 
 
-def _table_of(coefficients: list[Coefficient], level: float) -> RichTable:
+def _table_of(coefficients: list[Coefficient], level: float, unit: str) -> RichTable:
     longest = max(len(each.feature) for each in coefficients)
-    room = max(NARROWEST, min(41, stdout().width - min(longest, 28) - 46)) // 2 * 2 + 1
+    console = stdout()
+    signs = SIGNS if console.encoding.lower().startswith("utf") else PLAIN_SIGNS
+    room = max(NARROWEST, min(41, console.width - min(longest, 28) - 46)) // 2 * 2 + 1
     reach = max(max(abs(each.low), abs(each.high)) for each in coefficients)
 
     def row(each: Coefficient) -> tuple[str, ...]:
         numbers = (f"{value:.2f}" for value in (each.mean, each.low, each.high))
-        return each.feature, *numbers, f"{each.evidence_kept:.0%}", _drawing(each, reach, room)
+        name = f"{each.feature} *" if each.prior_decides else each.feature
+        return name, *numbers, f"{each.evidence_kept:.0%}", _drawing(each, reach, room, signs)
 
-    title = f"Coefficients, {level:.0%} credible intervals; kept: evidence that privacy noise has left"
+    title = f"Coefficients ({unit}), {level:.0%} credible intervals; kept: evidence that privacy noise has left"
     shown = table("feature|>mean|>low|>high|>kept|interval", map(row, coefficients), title)
     shown.columns[0].overflow = "fold"
     for column in shown.columns[1:]:
@@ -96,15 +107,16 @@ def _table_of(coefficients: list[Coefficient], level: float) -> RichTable:
     return shown
 
 
-def _drawing(each: Coefficient, reach: float, room: int) -> str:
-    """Return the interval as `room` characters, zero in the middle, `reach` at both ends."""
+def _drawing(each: Coefficient, reach: float, room: int, signs: str) -> str:
+    """Return the interval as `room` characters, zero in the middle, `reach` at both ends. signs: zero, line, mean."""
 
     def place(value: float) -> int:
         return round((value / reach + 1) / 2 * (room - 1)) if reach else room // 2
 
     line = [" "] * room
-    line[room // 2] = "┊"
+    zero, through, mean = tuple(signs)
+    line[room // 2] = zero
     low, high = place(each.low), place(each.high)
-    line[low : high + 1] = "─" * (high - low + 1)
-    line[place(each.mean)] = "●"
+    line[low : high + 1] = through * (high - low + 1)
+    line[place(each.mean)] = mean
     return "".join(line)

@@ -5,6 +5,8 @@ Exit codes: 0 for success, 1 if a command or an audit failed, 2 for wrong usage,
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import warnings
 from typing import Annotated
@@ -58,14 +60,24 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def main() -> None:
-    """Run the command line. Print an error of fedvi as one line, without a traceback."""
+    """Run the command line. Print an error of fedvi, or of what it prints to, as one line, without a traceback."""
     cache_compilations()
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")  # a letter that the terminal does not know is no reason to fail
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except FedviError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
         typer.echo("Interrupted.", err=True)
         sys.exit(130)
+    except OSError as error:  # of standard output: files have errors of their own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail once more at the end
+        typer.echo(f"Error: Cannot write the output: {error.strerror or error}.", err=True)
+        sys.exit(1)

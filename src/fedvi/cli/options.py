@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedvi.errors import InputError
 
-TABLE_HELP = "Read a CSV, TSV (also .gz), Parquet or Arrow file."
+if TYPE_CHECKING:
+    from fedvi.tables.counts import Counts
+    from fedvi.tables.schema import Schema
+
+TABLE_HELP = "Read a CSV, TSV (also .gz), Excel, Parquet or Arrow file."
 
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help=TABLE_HELP)]
 SchemaFile = Annotated[
@@ -19,7 +24,19 @@ ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Read this posterior file, from fedvi fit or fedvi federation export.")
 ]
 SiteColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Take a row's site from this column.")]
-Encoding = Annotated[str, typer.Option(metavar="NAME", help="Set the encoding of text files, such as latin-1.")]
+Encoding = Annotated[
+    str, typer.Option(metavar="NAME", help="Set the encoding of text files. Default: the schema's, else a guess.")
+]
+Decimal = Annotated[
+    str, typer.Option(metavar="CHAR", help="Say what separates decimals, . or , where 45.123 leaves it open.")
+]
+Sheet = Annotated[str, typer.Option(metavar="NAME", help="Read this sheet of a workbook.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse values that the schema does not expect, instead of counting them.")
+]
+Nameless = Annotated[
+    str | None, typer.Option(metavar="SITE", help="Give rows without a site to this one. Default: refuse them.")
+]
 Level = Annotated[float, typer.Option(metavar="P", help="Set the probability of credible intervals.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 Kinds = Annotated[
@@ -45,6 +62,20 @@ def parsed_delta(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def several(given: list[str] | None, columns: Collection[str] = ()) -> list[str]:
+    """Return names that were given one by one, or with commas between them; a column's own name may hold commas."""
+    return [name for each in given or [] for name in ([each] if each in columns else each.split(","))]
+
+
+def show_counts(counts: Counts, schema: Schema, said: Iterable[str] = (), *, warn: bool = True) -> None:
+    """Say on standard error how tables were read and what happened to their values; and warn where it is much."""
+    lines, _ = counts.lines(schema.expected)
+    for line in (*said, *lines):
+        typer.echo(f"Note: {line}", err=True)
+    if warn:
+        counts.warn(schema.expected)
 
 
 def require_new(path: Path, force: bool) -> None:

@@ -10,8 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from fedvi.cli.options import Encoding, Force, Kinds, Level, ModelFile, Table, require_new
+from fedvi.cli.options import (
+    Decimal,
+    Encoding,
+    Force,
+    Kinds,
+    Level,
+    ModelFile,
+    Sheet,
+    Strict,
+    Table,
+    require_new,
+    show_counts,
+)
 from fedvi.files import replacing
+from fedvi.tables.counts import Counts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,51 +42,62 @@ def predict(
     id_column: Annotated[
         str | None, typer.Option("--id", metavar="COLUMN", help="Copy this column, to identify rows.")
     ] = None,
-    encoding: Encoding = "utf-8",
+    strict: Strict = False,
+    encoding: Encoding = "",
+    decimal: Decimal = "",
+    sheet: Sheet = "",
     kinds: Kinds = None,
     force: Force = False,
 ) -> None:
     """Predict the target of every row of a table, with credible intervals, as CSV.
 
     The table needs no target. For two classes: prediction, probability of the
-    second class, and the interval of that probability. For numbers: prediction,
-    and the interval of the value itself. Rows keep their order.
+    event, the interval of that probability, and the event. For numbers:
+    prediction, and the interval of the value itself. Rows keep their order.
 
     Example: fedvi predict model.fedvi new-patients.csv --out predictions.csv
     """
     from fedvi.fitting.fitted import Fitted
+    from fedvi.tables.reading.source import open_table
 
     if out is not None:
         require_new(out, force)
     fitted = Fitted.load(model, kinds or ())
-    chunks = fitted.predict_chunks(table, level=level, id_column=id_column, encoding=encoding)
+    for line in fitted.warnings:
+        typer.echo(f"Warning: {line}", err=True)
+    reader = open_table(table, fitted.schema.dialect, encoding=encoding, decimal=decimal, sheet=sheet)
+    chunks = fitted.predict_chunks(reader, level=level, id_column=id_column, strict=strict)
     if out is None:
         try:
-            _write(chunks, sys.stdout.buffer)
+            rows, counts = _write(chunks, sys.stdout.buffer)
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader has closed the pipe
+        except BrokenPipeError:  # the reader has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
-    with replacing(out) as file:
-        rows = _write(chunks, file)
-    typer.echo(f"Wrote {rows} predictions to {out}.", err=True)
+            return
+    else:
+        with replacing(out) as file:
+            rows, counts = _write(chunks, file)
+    show_counts(counts, fitted.schema, reader.said)
+    if out is not None:
+        typer.echo(f"Wrote {rows} predictions to {out}.", err=True)
 
 
-def _write(chunks: Iterator[Predictions], file: BinaryIO) -> int:
-    """Write all predictions as CSV, and return how many."""
+def _write(chunks: Iterator[tuple[Predictions, Counts]], file: BinaryIO) -> tuple[int, Counts]:
+    """Write all predictions as CSV; return how many, and what happened to values."""
     import pyarrow as pa
     from pyarrow import csv
 
     writer: Any = None
-    rows = 0
-    for chunk in chunks:
+    rows, counts = 0, Counts()
+    for chunk, found in chunks:
         batch = pa.table({name: _arrow(column) for name, column in chunk.columns().items()})
         if writer is None:
             writer = csv.CSVWriter(file, batch.schema, write_options=csv.WriteOptions(quoting_style="needed"))
         writer.write_table(batch)
         rows += batch.num_rows
+        counts += found
     writer.close()  # there was a chunk: tables without rows are refused
-    return rows
+    return rows, counts
 
 
 def _arrow(column: np.ndarray) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedvi.cli.options import TABLE_HELP, AsJson, Encoding
+from fedvi.cli.options import TABLE_HELP, AsJson, Decimal, Encoding, Sheet
 from fedvi.console import print_json, progress, show
 from fedvi.errors import FedviError, InputError
 
@@ -41,7 +41,9 @@ def join(
         int | None,
         typer.Option(help="Number of rows to declare in public. Default: two digits of it, rounded down."),
     ] = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = "",
+    decimal: Decimal = "",
+    sheet: Sheet = "",
     accept: Annotated[
         list[str] | None, typer.Option(help="Confirm a ledger warning by its name, for example moved.")
     ] = None,
@@ -70,7 +72,7 @@ def join(
     given = {"--data": data, "--eps": eps, "--ledger": ledger}
     missing = [name for name, value in given.items() if value is None]
     if data is not None and eps is not None and ledger is not None:
-        chosen = data.resolve(), ledger.resolve(), eps, delta, public_rows, encoding, confirmed
+        chosen = data.resolve(), ledger.resolve(), eps, delta, public_rows, encoding, decimal, sheet, confirmed
         settings = SiteSettings(folder, *chosen)
     elif len(missing) < len(given):
         raise InputError(
@@ -203,11 +205,14 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
     description, budget = settings.description, settings.budget.fixed(rows)
     schema = description.schema.digest[:12]
     typer.echo(f"Federation {description.name}, coordinator {description.host}:{description.port}, schema {schema}")
-    for kind in ("clipped", "missing", "unknown"):
-        counted = {column: count for column, count in getattr(encoded.counts, kind).items() if count}
-        if counted:
-            found = ", ".join(f"{column} {count}" for column, count in counted.items())
-            typer.echo(f"Values {kind} (this stays here): {found}")
+    missing = ", ".join(f"{column} {count}" for column, count in encoded.counts.missing.items() if count)
+    if missing:
+        typer.echo(f"Values missing (this stays here): {missing}")
+    said, warned = encoded.counts.lines(description.schema.expected)
+    for line in said:
+        typer.echo(f"Noticed (this stays here): {line}")
+    for line in warned:
+        typer.echo(f"Warning (this stays here): {line}")
     hidden = "" if rows == len(encoded.x) < FEW else ", and so does their true number"
     lines = [
         f"Your {len(encoded.x)} rows stay here{hidden}. You are about to promise that whoever",

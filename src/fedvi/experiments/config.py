@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -136,8 +136,11 @@ class Experiment:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Experiment:
-        """Read a TOML file, or raise `InputError`. Own kinds may be in its folder or in the current directory."""
-        config = read_config(path)
+        """Read a TOML file, or raise `InputError`. Own kinds may be in its folder or in the current directory.
+
+        Paths of data in it are relative to its folder.
+        """
+        config = with_paths(read_config(path), lambda data: os.path.join(os.path.dirname(os.path.abspath(path)), data))
         for folder in (Path(path).parent, Path()):
             search(folder)
         return cls.of(config)
@@ -157,6 +160,20 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
             "fedvi. Use that version, or run the experiment again."
         )
     return config
+
+
+def with_paths(config: dict[str, Any], changed: Callable[[str], str]) -> dict[str, Any]:
+    """Return a configuration in which the paths of data are others."""
+
+    def of(table: Any, key: str = "") -> Any:
+        if not isinstance(table, dict):
+            return table
+        found = {name: of(value, name) for name, value in table.items()}
+        return (
+            {**found, "path": changed(found["path"])} if key == "data" and isinstance(found.get("path"), str) else found
+        )
+
+    return {name: of(value, name) for name, value in config.items()}
 
 
 def data_of(config: dict[str, Any], method: Variant) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 import tomli_w
 
 from fedvi.errors import InputError
-from fedvi.experiments.config import FORMAT, Experiment, RunSpec, read_config
+from fedvi.experiments.config import FORMAT, Experiment, RunSpec, read_config, with_paths
 from fedvi.experiments.runs import RunRecord, RunResult, Spending, settings_digest
 from fedvi.files import digest, replacing, write
 
@@ -86,7 +86,8 @@ class RunDirectory:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(f"{path} is there already. Add --resume to go on with it, or give another --out.")
         (path / "runs").mkdir(parents=True)
-        write(path / "config.toml", tomli_w.dumps({"format": FORMAT, **experiment.config}))
+        config = with_paths(experiment.config, lambda data: os.path.relpath(data, path))
+        write(path / "config.toml", tomli_w.dumps({"format": FORMAT, **config}))
         return cls(path, experiment.config)
 
     @classmethod
@@ -151,7 +152,9 @@ def read(path: str | os.PathLike[str]) -> Results:
     """Read a run directory, or raise `InputError` if it is none."""
     path = Path(path)
     if not (path / "results.json").is_file():
-        raise InputError(f"Expected a run directory with results.json, got {path}. Finish the run with --resume.")
+        raise InputError(
+            f"Expected a run directory with results.json, got {str(path)!r}. Finish the run with --resume."
+        )
     skipped = path / "skipped.json"
     try:
         results = msgspec.convert(json.loads((path / "results.json").read_text()), MethodResults)

@@ -27,12 +27,12 @@ from fedvi.files import digest
 from fedvi.inference.algorithms import LARGEST_PREDICTOR
 from fedvi.inference.questions import Question
 from fedvi.inference.reading import Plan
-from fedvi.inference.spec import Spec, default_spec
+from fedvi.inference.spec import Spec, checked_priors, default_spec
 from fedvi.privacy.budget import Budget
 from fedvi.pytree import take
 from fedvi.tables.schema import Schema
 
-FORMAT = 3
+FORMAT = 4
 FILE, SCHEMA_FILE = "federation.toml", "schema.toml"
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -104,7 +104,7 @@ class Description:
     model: its kind and arguments as a table; None for the target's own model.
     updates, moments, covariance: of the plan (`NoiseAwarePVI`): how many questions, how many of them about moments of
         the rows, and what is read; None and `auto` for the plan's own. A federation's own file has what was chosen.
-    prior_variance: of a weight; None for the model's own.
+    prior_sd: standard deviation of a weight; None for the model's own. priors: mean and standard deviation by column.
     epsilon, delta: suggested to the sites; delta None for the rule by number of rows.
     identity: made when the federation is; tells federations with the same settings apart.
     kinds: beyond fedvi's own, that may be built here; None for all.
@@ -119,7 +119,8 @@ class Description:
     updates: int | None = None
     moments: int | None = None
     covariance: str = "auto"
-    prior_variance: float | None = None
+    prior_sd: float | None = None
+    priors: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     epsilon: float = 1.0
     delta: float | None = None
     start: Start = dataclasses.field(default_factory=Start)
@@ -144,9 +145,9 @@ class Description:
         one_of("covariance", self.covariance, ("auto", "full", "diagonal"))
         self.start.check(self.sites)
         positive("epsilon", self.epsilon)
-        if self.prior_variance is not None:
-            most = (LARGEST_PREDICTOR / (2 * self.schema.feature_bound)) ** 2
-            in_range("prior_variance", self.prior_variance, 0, most, open_low=True)
+        if self.prior_sd is not None:
+            in_range("prior_sd", self.prior_sd, 0, LARGEST_PREDICTOR / (2 * self.schema.feature_bound), open_low=True)
+        checked_priors(self.schema, self.priors)
         if self.delta is not None:
             in_range("delta", self.delta, 0, 1, open_low=True)
         check_kinds(self.model, "model", allow=self.kinds)
@@ -166,7 +167,7 @@ class Description:
         """What all agree on, resolved; the noise is left to every site's budget."""
         model = None if self.model is None else build(self.model, "model", allow=self.kinds)
         plan = self.plan
-        chosen = plan.questions, model, self.prior_variance, plan.covariance, plan.moments
+        chosen = plan.questions, model, self.prior_sd, plan.covariance, plan.moments, self.priors
         return default_spec(self.schema, [self.rows], [self.share[1]], *chosen)
 
     @property
@@ -221,14 +222,16 @@ class Description:
                 raise InputError(f"Expected {where}, got nothing. Required: name, sites, schema, training.rows.")
         model = content.get("model", {})
         model = {"kind": model} if isinstance(model, str) else dict(_table(content, "model"))
-        values |= convert(cls, {key: model.pop(key) for key in ("prior_variance",) if key in model}, "model")
+        values |= convert(cls, {key: model.pop(key) for key in ("prior_sd", "priors") if key in model}, "model")
         if (kind := model.get("kind")) in MODELS:
             own = kind_of(type(schema.target.model()))
             if MODELS[kind] != own:
                 raise InputError(f"Expected model.kind = {own!r} for the target of the schema, got {kind!r}.")
             del model["kind"]
         if model and "kind" not in model:
-            raise unknown(f"model.{next(iter(model))}", None, ("prior_variance", "kind, and then its own arguments"))
+            raise unknown(
+                f"model.{next(iter(model))}", None, ("prior_sd", "priors", "kind, and then its own arguments")
+            )
         start = fill(Start, _table(content, "start"), "start")
         stop = fill(StoppingRule, _table(content, "stop"), "stop")
         return cls(schema=schema, start=start, stop=stop, model=model or None, kinds=kinds, **values)
@@ -263,7 +266,7 @@ class Description:
             "schema": SCHEMA_FILE,
             "id": self.identity,
             "coordinator": {"host": self.host, "port": self.port},
-            "model": {**(self.model or {}), **given(prior_variance=self.prior_variance)},
+            "model": {**(self.model or {}), **given(prior_sd=self.prior_sd, priors=_plain(self.priors) or None)},
             "training": {"rows": self.rows, "updates": plan.questions, "moments": plan.moments}
             | {"covariance": plan.covariance},
             "privacy": given(epsilon=float(self.epsilon), delta=self.delta),
@@ -280,6 +283,10 @@ def check_name(what: str, name: str) -> None:
             f"Expected {what} of lower-case letters, digits and hyphens, and not one of "
             f"{', '.join(sorted(RESERVED))}; got {name!r}."
         )
+
+
+def _plain(priors: Mapping[str, tuple[float, float]]) -> dict[str, list[float]]:
+    return {name: [float(number) for number in pair] for name, pair in priors.items()}
 
 
 def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from fedvi.files import write
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.ledger.overlap import Sketch
 from fedvi.tables.encode import Encoded, encode, sketch_of
+from fedvi.tables.reading.source import TableSource, open_table
 
 FOLDER, FILE, STATE, POLICY = "fedvi", "site.toml", "site.db", "policy.toml"
 PID = "join.pid"
@@ -58,6 +59,7 @@ class SiteSettings:
     """What the people of a site decided.
 
     folder: of the kit. data, ledger: absolute paths. delta: None for the rule by number of rows.
+    encoding, decimal, sheet: how the table is written, where it is not as the schema says.
     public_rows: that the site declares; None for two digits of the true number, rounded down.
     accept: the ledger's warnings that they confirmed; see `Ledger.open`.
     policy: path of the site's policy; None for `policy.toml` beside the ledger, if there is one. Not in the kit: that
@@ -70,7 +72,9 @@ class SiteSettings:
     epsilon: float
     delta: float | None = None
     public_rows: int | None = None
-    encoding: str = "utf-8"
+    encoding: str = ""
+    decimal: str = ""
+    sheet: str = ""
     accept: tuple[str, ...] = ()
     policy: Path | None = None
 
@@ -122,9 +126,15 @@ class SiteSettings:
         content = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
         write(self.folder / FOLDER / FILE, tomli_w.dumps(content), private=True)
 
+    @property
+    def table(self) -> TableSource:
+        """The site's table: nothing is guessed, and no line is refused."""
+        own = {"encoding": self.encoding, "decimal": self.decimal, "sheet": self.sheet}
+        return open_table(self.data, self.description.schema.dialect, **own, private=True)
+
     def read(self) -> Encoded:
         """Return the site's rows, encoded by the federation's schema, or raise `InputError`."""
-        encoded = encode(self.description.schema, self.data, encoding=self.encoding, strict=False)
+        encoded = encode(self.description.schema, self.table, private=True)
         if len(encoded.x) < 2:
             raise InputError(
                 f"Expected at least 2 rows in {self.data}, got {len(encoded.x)}: there is nothing to learn."
@@ -142,7 +152,7 @@ class SiteSettings:
         deadline = time.monotonic() + patience
 
         def sketch(key: bytes) -> Sketch:
-            return sketch_of(description.schema, self.data, key, encoding=self.encoding)
+            return sketch_of(description.schema, self.table, key)
 
         while True:
             try:

@@ -9,20 +9,19 @@ schema, the same client and server steps, and the same posterior file.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 
 from fedvi.checks import whole
 from fedvi.config import build
-from fedvi.datasets.partitions import ByColumn
 from fedvi.errors import InputError
 from fedvi.fitting.fitted import Fitted
 from fedvi.fitting.records import SiteRecord
+from fedvi.fitting.site_tables import Tables, open_tables, read_sites
 from fedvi.inference.rows import CheckedTable
-from fedvi.inference.spec import STANDARDISE, default_spec
+from fedvi.inference.spec import STANDARDISE, Priors, default_spec
 from fedvi.models.base import Model
 from fedvi.privacy.budget import AUTO, Budget
 from fedvi.privacy.events import to_json
@@ -31,12 +30,10 @@ from fedvi.privacy.sampling import STATISTIC, Seeded, default_public_rows
 from fedvi.privacy.sums import BoundedSum, part_of
 from fedvi.pytree import stack, take
 from fedvi.simulation.simulate import simulate
-from fedvi.tables.encode import encode
-from fedvi.tables.read import Source
+from fedvi.tables.repeats import repeated_rows
 from fedvi.tables.schema import Schema
 from fedvi.tables.standardise import Standardisation
 
-Tables = Source | Mapping[str, Source] | Sequence[Source]
 Vectors = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -54,14 +51,21 @@ def fit(
     covariance: str = "auto",
     standardise: bool = False,
     min_rows: int = 1,
-    encoding: str = "utf-8",
+    nameless: str | None = None,
+    prior_sd: float | None = None,
+    priors: Priors | None = None,
+    strict: bool = False,
     progress: bool | None = None,
 ) -> Fitted:
     """Simulate a federation over tables and return its posterior.
 
+    Values that the schema does not expect are clipped or count as others; the result's `counts` say how many, and
+    columns with many of them are warned about.
+
     schema: a `Schema`, or the path of one.
-    tables: one table (a path, or anything that speaks Arrow) with a `site_column`; or one table per site, by name or as
-        a list of paths, which are then named for their files.
+    tables: one table (a path, anything that speaks Arrow, or what `open_table` gives); or one table per site, by name
+        or as a list of paths, which are then named for their files. One table with neither a `site_column` of its own
+        nor one in the schema is a federation of one.
     model: None for the one of the schema's target; your own as an object, or as "module:Class".
     epsilon: every site's budget, or one per site by name; None for no privacy. delta: of all budgets; `auto` for
         min(1e-5, 1 / (10 N)) with N the rows that a site declares, `paper` for 10^floor(log10(1/N)).
@@ -71,14 +75,20 @@ def fit(
     covariance: `full` for true intervals of coefficients; `diagonal` for predictions with many columns and little
         privacy; `auto` chooses from public numbers. Without privacy it is full.
     standardise: spend a tenth of the budget on centres and scales of numbers, instead of taking the schema's.
-    min_rows: sites with fewer rows become one site 'other'.
+    min_rows: sites with fewer rows become one site 'other'. nameless: the site of rows that name none.
+    prior_sd: standard deviation of the prior of a weight, in units of the schema's scales. priors: mean and standard
+        deviation for some columns or features, such as {"age": (0, 0.5)}.
+    strict: refuse values that the schema does not expect.
     """
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     if questions is not None:
         whole("questions", questions, 2)
     whole("seed", seed, 0, 2**64 - 1)
     own_model = build(model, "model") if isinstance(model, str) else model
-    sites = read_sites(schema, tables, site_column, min_rows, encoding)
+    readers, site_column = open_tables(schema, tables, site_column)
+    sites, counts = read_sites(schema, readers, site_column, min_rows=min_rows, nameless=nameless, strict=strict)
+    counts.repeated = repeated_rows(readers.values(), (site_column,))
+    counts.warn(schema.expected)
     declared = _declared(sites, public_rows, private=epsilon is not None)
     budgets = {} if epsilon is None else _budgets(epsilon, delta, declared)
     if standardise and not budgets:
@@ -93,14 +103,16 @@ def fit(
             _released(first, sites, standard.vectors, declared, seed), sum(declared.values()), noise
         )
         schema = standard.schema(schema, *scales)
-        sites = read_sites(schema, tables, site_column, min_rows, encoding)
+        sites, _ = read_sites(schema, readers, site_column, min_rows=min_rows, nameless=nameless)
     spec = default_spec(
         schema,
         list(declared.values()),
         list(left.values()) or None,
         questions or 0,
         own_model,
-        covariance=covariance,
+        prior_sd,
+        covariance,
+        priors=priors,
     )
     result = simulate(
         sites,
@@ -127,6 +139,8 @@ def fit(
         sites=tuple(records),
         statement=result.statement,
         simulated=True,
+        counts=counts,
+        said=tuple(line for reader in readers.values() for line in reader.said),
         settings={"spec": spec.plain, "schedule": result.checkpoint.settings["schedule"]},  # never the seed of noise
     )
 
@@ -144,36 +158,6 @@ def _released(
         source = Seeded(seed, STATISTIC, index, 0)
         total = total + parts[name].release(vectors(*rows), declared[name], source, average=False)
     return np.asarray(total)
-
-
-def read_sites(
-    schema: Schema, tables: Tables, site_column: str | None, min_rows: int, encoding: str
-) -> dict[str, CheckedTable]:
-    """Return the encoded rows of every site by name."""
-    whole("min_rows", min_rows, 1)
-    if site_column is None:
-        by_site = tables if isinstance(tables, Mapping) else _by_file(tables)
-        return {str(name): encode(schema, table, encoding=encoding).rows for name, table in by_site.items()}
-    if isinstance(tables, Sequence) and not isinstance(tables, str):
-        if len(tables) != 1:
-            raise InputError(f"Expected one table for the site column {site_column!r}, got {len(tables)}.")
-        (tables,) = tables
-    encoded = encode(schema, tables, site_column=site_column, encoding=encoding)
-    x, y = encoded.rows
-    groups = ByColumn(site_column, min_rows).split(y, {site_column: encoded.sites})
-    return {name: (x[rows], y[rows]) for name, rows in groups.items()}
-
-
-def _by_file(tables: object) -> dict[str, Source]:
-    """Return tables by the names of their files."""
-    if not isinstance(tables, list | tuple) or not all(isinstance(path, str | PathLike) for path in tables):
-        raise InputError("Expected a site column, or one table per site, got one table. Say which column has the site.")
-    names = [Path(path).stem for path in tables]
-    if len(tables) < 2 or len(set(names)) < len(names):
-        raise InputError(
-            f"Expected a site column, or several files with different names, one per site, got {', '.join(names)}."
-        )
-    return dict(zip(names, tables, strict=True))
 
 
 def _declared(

@@ -41,8 +41,9 @@ from fedvi.inference.reading.base import Plan
 from fedvi.models.base import Model
 from fedvi.models.predictive import reach_of
 from fedvi.pytree import leaves, tree_map
+from fedvi.tables.counts import Counts
 from fedvi.tables.encode import encode, encode_chunks
-from fedvi.tables.read import Source
+from fedvi.tables.reading.source import Source, open_table
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import Predictions
 
@@ -53,6 +54,9 @@ FORMAT = 4
 
 CLOSE = 1e-2
 """Standard deviations by which two readings of the same answers may differ: machines round differently."""
+
+PRIOR_DECIDES = 0.5
+"""Of the prior's standard deviation: a wider posterior is mostly the prior's."""
 
 PARTS = ("prior", "posterior", "factors")
 PACKAGES = ("fedvi", "jax", "numpy")
@@ -67,6 +71,7 @@ class Fitted:
     statement: what was promised about privacy, in plain words.
     simulated: whether its noise came from a seed, so that no promise about privacy holds for it.
     settings: what else is known about how it was made.
+    counts: what happened to values of the tables, and `said`: how they were read. Not in the file: they tell of rows.
     """
 
     schema: Schema
@@ -79,6 +84,8 @@ class Fitted:
     simulated: bool
     settings: dict[str, Any]
     answered: Answered
+    counts: Counts | None = dataclasses.field(default=None, compare=False)
+    said: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
     @classmethod
     def of_answers(
@@ -105,23 +112,37 @@ class Fitted:
         return f"Fitted({type(self.model).__name__} of {self.schema.target.name!r}: {sites}, {privacy}{simulated})"
 
     def predict(
-        self, table: Source, *, level: float = 0.9, id_column: str | None = None, encoding: str = "utf-8"
+        self, table: Source, *, level: float = 0.9, id_column: str | None = None, strict: bool = False
     ) -> Predictions:
-        """Return predictions with credible intervals for the rows of a table, which needs no target."""
-        parts = list(self.predict_chunks(table, level=level, id_column=id_column, encoding=encoding))
-        names = [field.name for field in dataclasses.fields(Predictions) if getattr(parts[0], field.name) is not None]
-        return Predictions(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+        """Return predictions with credible intervals for the rows of a table, which needs no target.
+
+        Values that the schema does not expect are clipped or count as others; columns with many of them are warned
+        about. strict: refuse them instead.
+        """
+        parts, counts = list[Predictions](), Counts()
+        for part, found in self.predict_chunks(table, level=level, id_column=id_column, strict=strict):
+            parts.append(part)
+            counts += found
+        counts.warn(self.schema.expected)
+        return Predictions.joined(parts)
 
     def predict_chunks(
-        self, table: Source, *, level: float = 0.9, id_column: str | None = None, encoding: str = "utf-8"
-    ) -> Iterator[Predictions]:
-        """Do what `predict` does, chunk by chunk in bounded memory."""
+        self, table: Source, *, level: float = 0.9, id_column: str | None = None, strict: bool = False
+    ) -> Iterator[tuple[Predictions, Counts]]:
+        """Do what `predict` does, chunk by chunk in bounded memory, each with what happened to its values."""
         in_range("level", level, 0.001, 0.999)
-        for chunk in encode_chunks(self.schema, table, site_column=id_column, target=False, encoding=encoding):
+        reader = open_table(table, self.schema.dialect)
+        for chunk in encode_chunks(
+            self.schema, reader, site_column=id_column, target=False, nameless="", strict=strict
+        ):
+            counts = chunk.counts
             for start in range(0, len(chunk.x), ROWS_AT_ONCE):
                 rows = slice(start, start + ROWS_AT_ONCE)
-                ids = None if chunk.sites is None else chunk.sites[rows]
-                yield dataclasses.replace(self.predict_rows(chunk.x[rows], level), ids=ids)
+                ids: dict[str, Any] = (
+                    {} if chunk.sites is None else {"ids": chunk.sites[rows], "id_column": str(id_column)}
+                )
+                yield dataclasses.replace(self.predict_rows(chunk.x[rows], level), **ids), counts
+                counts = Counts()
 
     def predict_rows(self, x: np.ndarray, level: float = 0.9) -> Predictions:
         """Return predictions for rows that the schema has encoded already."""
@@ -133,9 +154,9 @@ class Fitted:
         """The posterior in double precision, for predictions that need no JAX."""
         return tree_map(lambda leaf: np.asarray(leaf, np.float64), self.posterior)
 
-    def evaluate(self, table: Source, *, encoding: str = "utf-8") -> dict[str, float]:
+    def evaluate(self, table: Source) -> dict[str, float]:
         """Return the scores of predictions for a table with known targets; those of numbers in their own units."""
-        x, y = encode(self.schema, table, encoding=encoding).rows
+        x, y = encode(self.schema, table).rows
         chunks = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(x), ROWS_AT_ONCE)]
         model: Any = self.model
         predicted = [model.predictive(self._double, np.asarray(x[rows], np.float64)) for rows in chunks]
@@ -151,7 +172,11 @@ class Fitted:
         reach = reach_of(level) * std
         kept = self.answered.evidence_kept
         columns = zip(self.schema.features, mean, std, mean - reach, mean + reach, np.asarray(kept), strict=True)
-        return [Coefficient(feature, *map(float, numbers)) for feature, *numbers in columns]
+        decided = (std > PRIOR_DECIDES * np.asarray(self.prior.std, np.float64)).tolist()
+        return [
+            Coefficient(feature, *map(float, numbers), prior_decides=own)  # type: ignore[misc, arg-type]
+            for (feature, *numbers), own in zip(columns, decided, strict=True)
+        ]
 
     @property
     def converged(self) -> bool:

@@ -29,6 +29,7 @@ class Coefficient:
     """One weight of the posterior, in units of the schema's scales.
 
     evidence_kept: share of the sites' evidence about it that privacy noise has left, 0 to 1; 1 without privacy.
+    prior_decides: whether its standard deviation is more than half of the prior's.
     """
 
     feature: str
@@ -37,3 +38,4 @@ class Coefficient:
     low: float
     high: float
     evidence_kept: float
+    prior_decides: bool

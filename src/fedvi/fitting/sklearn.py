@@ -23,9 +23,9 @@ from numpy.typing import ArrayLike
 from fedvi.errors import InputError
 from fedvi.fitting.fit import fit
 from fedvi.fitting.fitted import Fitted
-from fedvi.tables.columns import Number
-from fedvi.tables.infer import with_splines
+from fedvi.tables.inferring.features import with_splines
 from fedvi.tables.interactions import Interaction
+from fedvi.tables.numbers import Number
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget, Predictions, Target
 

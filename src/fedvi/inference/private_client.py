@@ -99,6 +99,7 @@ class PrivateClient(Closing):
             _check_rows_are_the_unit(algorithm.protection.unit)
         exists = Path(ledger).exists()
         rows = DeclaredRows.of(table, model, feature_bound, lambda count: declared_rows(ledger, count, public_rows))
+        rows = rows.looked_at(model, public.prior)
         check_solver(algorithm.solver, model)
         algorithm.solver.check(np.asarray(rows.rows.x), "the client's table")
         of_rows = algorithm.protection.unit == ROW

@@ -21,6 +21,7 @@ from fedvi.compiling import jax, jnp
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.models.base import Model
+from fedvi.models.finite import line_of, rows_without_number
 from fedvi.models.predictive import score
 from fedvi.numerics import Array, on_row_grid, row_lengths
 from fedvi.privacy.ledger.overlap import rows_digest
@@ -199,6 +200,14 @@ class DeclaredRows:
         told = [f"{left_out} rows hold what is no number, or a foreign label: they count as nothing"] * (left_out > 0)
         told += [f"{clipped} features are beyond {feature_bound:g} and count as that"] * (clipped > 0)
         return cls(Rows.of(features, y, feature_bound, roomy(most)), len(x), public, data, tuple(told))
+
+    def looked_at(self, model: Model, prior: GaussianFamily) -> DeclaredRows:
+        """Return the same rows, with a word for their people if the model gives NaN for some under the prior."""
+        if not len(bad := rows_without_number(model, prior, *self.table)):
+            return self
+        line = line_of(model, prior, *(part[bad[:1]] for part in self.table))
+        told = f"the model gives no number for {len(bad)} rows under the prior: they count as nothing in such updates"
+        return dataclasses.replace(self, noticed=(*self.noticed, told + (f" ({line})" if line else "")))
 
     @property
     def table(self) -> tuple[np.ndarray, np.ndarray]:

@@ -8,27 +8,32 @@ same algorithm takes Newton steps to the Gaussian that is closest to the posteri
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fedvi.checks import positive
+from fedvi.checks import in_range, positive
 from fedvi.config import find, plain
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
+from fedvi.inference.algorithms import LARGEST_PREDICTOR
 from fedvi.inference.asking import NoiseAwarePVI
 from fedvi.inference.questions import Answers
 from fedvi.models.base import Model
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.without_privacy import FullBatch
+from fedvi.pytree import precision
 from fedvi.tables.layout import HAT, INTERCEPT, LEVEL, Layout
 from fedvi.tables.schema import Schema
 
 STANDARDISE = 0.1
 """Share of a site's budget, in squared noise, that private scales take."""
 
+
+Priors = Mapping[str, tuple[float, float]]
+"""Mean and standard deviation of weights, by the name of their column or feature."""
 
 INTERCEPT_VARIANCE = 100.0
 """Of the intercept's prior: a rare outcome is no surprise."""
@@ -67,6 +72,7 @@ class Spec:
     """What all parties of a federation agree on, every default resolved.
 
     updates: of every site, at most. The noise is left to every site's own budget.
+    priors: mean and standard deviation of the weights of columns and features, by name, where they are others.
     """
 
     schema: Schema
@@ -74,11 +80,19 @@ class Spec:
     standard_prior: Prior
     algorithm: NoiseAwarePVI
     updates: int
+    priors: Priors = dataclasses.field(default_factory=dict)
 
     @cached_property
     def prior(self) -> GaussianFamily:
         """The prior over the model's parameters."""
-        return self.standard_prior.over(self.schema.dim, self.schema.layout)
+        standard = self.standard_prior.over(self.schema.dim, self.schema.layout)
+        if not self.priors:
+            return standard
+        mean, variance = np.array(standard.mean, float), np.array(standard.std, float) ** 2
+        for name, (centre, sd) in self.priors.items():
+            places = self.schema.places(name)
+            mean[places], variance[places] = centre, sd**2
+        return type(standard).from_moments(mean.astype(precision()), variance.astype(precision()))
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -89,7 +103,8 @@ class Spec:
             "algorithm": self.algorithm,
             "updates": self.updates,
         }
-        return {"schema": self.schema.digest, **_rounded(plain(parts))}
+        own = {"priors": {name: list(pair) for name, pair in self.priors.items()}} if self.priors else {}
+        return {"schema": self.schema.digest, **_rounded(plain(parts)), **own}
 
 
 def default_spec(
@@ -98,19 +113,23 @@ def default_spec(
     budgets: Sequence[Budget] | None,
     questions: int = 0,
     model: Model | None = None,
-    prior_variance: float | None = None,
+    prior_sd: float | None = None,
     covariance: str = "auto",
     moments: int = 0,
+    priors: Priors | None = None,
 ) -> Spec:
     """Return the default settings for one schema, computed from public numbers, never from rows.
 
     rows, budgets: of every site; no budgets for no privacy. questions, moments: how many, and how many of them about
         moments; 0 for the plan's own number.
-    model: None for the target's own. prior_variance: of a weight; None for the model's own.
+    model: None for the target's own. prior_sd: standard deviation of a weight; None for the model's own. priors: of
+        columns and features by name, mean and standard deviation, in the units of the schema's scales.
     covariance: `full`, `diagonal`, or `auto`.
     """
     model = schema.target.model() if model is None else model
-    variance = float(prior_variance or model.defaults.prior_variance)
+    if prior_sd is not None:
+        positive("prior_sd", prior_sd)
+    variance = float(model.defaults.prior_variance if prior_sd is None else prior_sd**2)
     if budgets is None and covariance == "diagonal":
         raise InputError("Expected a privacy budget for covariance='diagonal': without privacy it is always full.")
     layout = schema.layout
@@ -124,7 +143,23 @@ def default_spec(
         exclusive=layout.exclusive,
     ).planned(schema.dim, rows, budgets)
     prior = Prior("Gaussian", variance, intercept=max(variance, INTERCEPT_VARIANCE))
-    return Spec(schema, model, prior, algorithm, algorithm.questions)
+    return Spec(schema, model, prior, algorithm, algorithm.questions, checked_priors(schema, priors or {}))
+
+
+def checked_priors(schema: Schema, priors: Priors) -> Priors:
+    """Return priors by the name of a column or feature as pairs of numbers, or raise `InputError`."""
+    found = {}
+    for name, given in priors.items():
+        schema.places(name)
+        pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+        if len(pair) != 2 or not all(isinstance(number, int | float) for number in pair):
+            raise InputError(
+                f"Expected the prior of {name!r} as mean and standard deviation, such as [0, 1], got {given!r}."
+            )
+        in_range(f"the mean of the prior of {name}", pair[0], -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
+        in_range(f"the standard deviation of the prior of {name}", pair[1], 0, LARGEST_PREDICTOR, open_low=True)
+        found[name] = (float(pair[0]), float(pair[1]))
+    return found
 
 
 def _rounded(value: Any) -> Any:

@@ -100,6 +100,7 @@ class Model(abc.ABC):
     """A likelihood with per-example terms. Subclasses are pytrees: see `fedvi.models.custom` for a small one.
 
     effect: what exp(coefficient) is, such as an odds ratio; empty if it is nothing. wanted: its targets, for messages.
+    A class that no row can make NaN says `proven_finite = True` for itself; others are looked at (`models.finite`).
     """
 
     effect: ClassVar[str] = ""

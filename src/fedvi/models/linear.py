@@ -38,6 +38,7 @@ class LinearRegression(LinearPredictorModel):
     noise_variance: float | Float[Array, ""] = 1.0
 
     slope_rounding: ClassVar[float] = 0.0
+    proven_finite: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive("noise_variance", self.noise_variance)

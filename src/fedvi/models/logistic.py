@@ -41,6 +41,7 @@ class LogisticRegression(LinearPredictorModel):
     predictive_link: str = static(default="probit")
 
     slope_rounding: ClassVar[float] = 0.0
+    proven_finite: ClassVar[bool] = True
     effect: ClassVar[str] = "odds ratio"
     wanted: ClassVar[str] = "labels 0 and 1, or -1 and +1"
     defaults: ClassVar[Defaults] = Defaults(prior_variance=1.0)

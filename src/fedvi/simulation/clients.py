@@ -30,6 +30,7 @@ from fedvi.inference.rows import (
     lay_out,
 )
 from fedvi.models.base import Model
+from fedvi.models.finite import check_finite, is_proven
 from fedvi.numerics import on_row_grid
 from fedvi.privacy.budget import Budget, warn_if_few
 from fedvi.privacy.events import NOT_PRIVATE, ROW, AnyEvent
@@ -48,6 +49,12 @@ class Clients:
     sizes: tuple[int, ...]
     public_rows: tuple[int, ...]
     rows: ClientRows
+
+    def check_model(self, model: Model, q: GaussianFamily, where: str) -> None:
+        """Raise `InputError` if the model gives NaN for a row under q, and say in which line. where: which q it is."""
+        if not is_proven(model):
+            x, y = (np.asarray(part)[: sum(self.sizes)] for part in (self.rows.x, self.rows.y))
+            check_finite(model, q, x, y, where)
 
     @functools.cached_property
     def digest(self) -> str:

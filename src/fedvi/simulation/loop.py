@@ -226,6 +226,7 @@ class Watched:
         if records and records[-1]["communications"] == communications:
             return course.measured
         q, change, repairs = look(carry, np.int32(number), before)
+        course.run.clients.check_model(course.run.model, q, f"under q after {communications} communications")
         record: Record = {
             "communications": communications,
             "time": course.time,

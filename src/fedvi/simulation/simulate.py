@@ -223,6 +223,7 @@ def prepare_run(clients: Clients, model: Model, algorithm: Algorithm, own: RunSe
         raise InputError(f"Expected a schedule with a method turns(rows, max_updates, rng), got {schedule!r}.")
     names, rows = clients.names, clients.public_rows
     prior = _checked_prior(own.get("prior"), model.dim(clients.rows.x))
+    clients.check_model(model, prior, "under the prior")
     limits = fixed_budgets(names, rows, algorithm, own.get("privacy"))
     wanted = _most_updates(own.get("max_updates"), algorithm.most_updates, len(names))
     algorithm = algorithm.planned(prior.dim, rows, limits, max(wanted))

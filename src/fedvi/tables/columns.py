@@ -2,7 +2,10 @@
 
 number      (clip(value, low, high) - centre) / scale       one feature; 0, the centre, if missing
             and a hat at each of its knots but the two ends: how far the curve is above the line there
+date        a number: days since 2000-01-01
 category    one 0/1 feature per value but its reference     0 in all of them is the reference
+
+Numbers and dates are in `fedvi.tables.numbers`.
 
 So no feature is a sum of others: with an intercept, every weight has a meaning of its own. A column of your own is a
 frozen dataclass, a subclass of `Column`; a schema names it by `kind = "module:Class"`.
@@ -11,9 +14,7 @@ frozen dataclass, a subclass of `Column`; a schema names it by `kind = "module:C
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,14 +22,12 @@ from jaxtyping import Bool, Float
 
 from fedvi.checks import near, one_of
 from fedvi.errors import InputError
-from fedvi.tables.hats import hats
-from fedvi.tables.layout import HAT, LEVEL, NUMBER
-from fedvi.tables.parts import Listed, Part, Scaled
-from fedvi.tables.read import Chunk, Counts
+from fedvi.tables.counts import Counts
+from fedvi.tables.layout import LEVEL, NUMBER
+from fedvi.tables.parts import ERROR, Listed, Part
+from fedvi.tables.reading.source import Chunk
 
-OTHER, GAP, REFERENCE, ERROR = "other", "missing", "reference", "error"
-LOG1P = "log1p"
-TRANSFORMS = ("none", LOG1P)
+OTHER, GAP, REFERENCE = "other", "missing", "reference"
 
 
 class Column(Part):
@@ -81,106 +80,6 @@ class Column(Part):
                 f"Expected a value in {chunk.place(int(np.argmax(missing)), self.name)}, got none. "
                 f"Fill it in, leave the row out, or set missing = {others} in the schema."
             )
-
-
-@dataclass(frozen=True)
-class Number(Scaled, Column):
-    """A column of numbers.
-
-    missing: what to do where nothing was measured: "centre" puts the centre there, "indicator" does too and says so in
-        another feature, "error" refuses the table.
-    transform: "none", or "log1p" for log(1 + value); centre and scale are then those of the logarithm.
-    knots: in the table's units; empty for a straight line. With transform, hats are straight in the logarithm.
-
-    >>> Number("gain", 0, 64, 1, 1, transform="log1p", knots=(0, 16, 32, 64)).features
-    ('log1p(gain)', 'gain~[16]', 'gain~[32]')
-    """
-
-    missing: str = "centre"
-    transform: str = "none"
-    knots: tuple[float, ...] = ()
-    comments: ClassVar = {"knots": "in the column's own units"}
-
-    def __post_init__(self) -> None:
-        where = f"column {self.name!r}"
-        one_of(f"transform of {where}", self.transform, TRANSFORMS)
-        super().__post_init__()
-        one_of(f"missing of {where}", self.missing, ("centre", "indicator", ERROR))
-        object.__setattr__(self, "knots", self._checked_knots())
-
-    def _checked_knots(self) -> tuple[float, ...]:
-        given: Any = self.knots
-        real = isinstance(given, Iterable) and all(isinstance(knot, int | float) for knot in given)
-        knots = tuple(float(knot) + 0.0 for knot in given) if real else ()
-        increasing = len(knots) > 2 and all(knot < after for knot, after in pairwise(knots))
-        if not real or (knots and not (increasing and self.low <= knots[0] and knots[-1] <= self.high)):
-            raise InputError(
-                f"Expected at least three increasing knots of column {self.name!r} from {self.low:g} to {self.high:g}, "
-                f"or none, got {given!r}."
-            )
-        return knots
-
-    def measured(self, values: Float[np.ndarray, " *n"]) -> Float[np.ndarray, " *n"]:
-        """Return the values, or their logarithms."""
-        return np.log1p(values) if self.transform == LOG1P else values
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Both bounds, or their logarithms."""
-        if self.transform == LOG1P and self.low < 0:
-            raise InputError(
-                f"Expected low >= 0 for column {self.name!r}, whose values become log(1 + value), got {self.low}."
-            )
-        return super().ends
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The number, its hats, and where it is missing if the schema asks for that."""
-        line = f"log1p({self.name})" if self.transform == LOG1P else self.name
-        bumps = (f"{self.name}~[{knot:.10g}]" for knot in self.knots[1:-1])
-        return (line, *bumps, *([f"{self.name} is missing"] if self.missing == "indicator" else []))
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """A number, hats, and what says that it is missing."""
-        kinds = [HAT if 0 < j < len(self.knots) - 1 else NUMBER for j in range(len(self.features))]
-        return (*kinds[:-1], LEVEL) if self.missing == "indicator" else tuple(kinds)
-
-    @property
-    def crossed(self) -> tuple[int, ...]:
-        """The number itself, without hats."""
-        return tuple(j for j, kind in enumerate(self.kinds) if kind == NUMBER)
-
-    @property
-    def bound(self) -> float:
-        """The distance of the farther end from the centre, in scales."""
-        return max(1.0 if len(self.features) > 1 else 0.0, *(abs(e - self.centre) / self.scale for e in self.ends))
-
-    @property
-    def shown(self) -> str:
-        """Bounds, centre and scale, transform and knots."""
-        transform = f", {self.transform}" if self.transform != "none" else ""
-        knots = f", knots {', '.join(f'{knot:g}' for knot in self.knots)}" if self.knots else ""
-        return super().shown + transform + knots
-
-    def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, "n k"]:
-        """Return the scaled numbers, their hats, and where they are missing if the schema asks for that."""
-        values, missing = self.scaled(chunk, counts)
-        self.check_missing(missing, chunk, '"centre" or "indicator"')
-        parts = [values[:, None]]
-        if self.knots:
-            knots = (self.measured(np.array(self.knots)) - self.centre) / self.scale
-            parts.append(hats(values, knots)[:, 1:-1])
-        if self.missing == "indicator":
-            parts.append(missing[:, None])
-        return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
-
-    @property
-    def units(self) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-        """One over the scale, around the centre; hats and the indicator have none."""
-        slopes, shifts = np.ones(len(self.features)), np.zeros(len(self.features))
-        slopes[0], shifts[0] = 1 / self.scale, -self.centre / self.scale
-        return slopes, shifts
 
 
 @dataclass(frozen=True)
@@ -251,11 +150,12 @@ class Category(Listed, Column):
         levels = (*self.values, *self.extras)
         codes, missing, unknown = self.codes(chunk, **{extra: levels.index(extra) for extra in self.extras})
         gaps, strangers = int(missing.sum()), int(unknown.sum())
-        counts.add(self.name, missing=gaps, unknown=strangers)
+        first = f"{chunk.word(int(np.argmax(unknown)), self.name)!r}" if strangers else ""
+        counts.add(self.name, first, missing=gaps, unknown=strangers)
         self.check_missing(missing, chunk, f'"{REFERENCE}" or "{GAP}"')
-        if self.unknown == ERROR and strangers:
+        if strangers and (self.unknown == ERROR or chunk.strict):
             row = int(np.argmax(unknown))
-            value = chunk.texts[self.name].word(row)
+            value = chunk.word(row, self.name)
             some = ", ".join(map(repr, self.values[:10])) + (", ..." if len(self.values) > 10 else "")
             raise InputError(
                 f"Expected one of {some} in {chunk.place(row, self.name)}, got {value!r}.{near(value, self.values)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -13,10 +13,18 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from fedvi.errors import InputError
-from fedvi.tables.read import MISSING, NUMBER, TEXT, Chunk, Counts, Kind, plain
+from fedvi.tables.counts import Counts
+from fedvi.tables.reading.source import NUMBER, TEXT, Chunk, Kind, Text
+from fedvi.tables.reading.words import MISSING, numbers_in, parse_limit, parse_number, plain
 
 LARGEST_RANGE = 1e6
 """Scales between the bounds of a number, at most: so that what is encoded is always a sensible number."""
+
+ERROR = "error"
+"""A policy: the table is refused."""
+
+IF_SET = {"digest": "if set"}
+"""Of a field that came later: the digest of a schema that does not use it stays as it was."""
 
 _UNKNOWN, _MISSING = -1, -2
 
@@ -39,17 +47,30 @@ class Part(ABC):
         """What it expects, for people."""
 
 
+def checked_missing_values(name: str, given: Any) -> tuple[str, ...]:
+    """Return values that mean that nothing was measured, as they are in tables."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"Expected a list of missing_values of column {name!r}, got {given!r}.")
+    return tuple(plain(str(value).strip()) for value in given)
+
+
 @dataclass(frozen=True)
 class Scaled:
-    """Numbers with public bounds, a centre and a scale. Bounds are clipped to before anything else happens."""
+    """Numbers with public bounds, a centre and a scale. Bounds are clipped to before anything else happens.
+
+    missing_values: what means that nothing was measured, beside the usual words, such as 999.
+    """
 
     name: str
     low: float
     high: float
     centre: float
     scale: float
+    missing_values: tuple[str, ...] = field(default=(), kw_only=True, metadata=IF_SET)
+    what: ClassVar[str] = "a number"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "missing_values", checked_missing_values(self.name, self.missing_values))
         for name in ("low", "high", "centre", "scale"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
@@ -87,40 +108,75 @@ class Scaled:
     @property
     def shown(self) -> str:
         """Bounds, centre and scale."""
-        return f"{self.low:g} to {self.high:g}, centre {self.centre:g}, scale {self.scale:g}"
+        numbers = (f"{value:.10g}" for value in (self.low, self.high, self.centre, self.scale))
+        return "{} to {}, centre {}, scale {}".format(*numbers)
+
+    def read(self, text: str, decimal: str) -> float:
+        """Return the number that a text holds, NaN for a missing one, or raise ValueError.
+
+        A value beyond a limit of detection, such as <0.6, counts as the limit.
+        """
+        if plain(text) in self.missing_values:
+            return math.nan
+        try:
+            return parse_number(text, decimal)
+        except ValueError:
+            return parse_limit(text, decimal)[1]
 
     def scaled(self, chunk: Chunk, counts: Counts) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
         """Return the clipped and scaled numbers, 0 where missing, and where that is."""
-        if self.name in chunk.numbers:
-            values = chunk.numbers[self.name]
-        else:
-            values, foreign = chunk.texts[self.name].numbers()
-            counts.add(self.name, unknown=int(np.count_nonzero(foreign)))
+        values, foreign = chunk.numbers(self.name, lambda text: self.read(text, chunk.decimal), key=self.name)
+        if self.missing_values and not isinstance(chunk.columns[self.name], Text):
+            values = np.where(np.isin(values, numbers_in(self.missing_values)), np.nan, values)
+        foreign = foreign | np.isinf(values)
         missing = ~np.isfinite(values)
-        if chunk.strict and np.isinf(values[missing]).any():
-            row = int(np.argmax(np.isinf(values)))
-            raise InputError(
-                f"Expected a finite number in {chunk.place(row, self.name)}, got {values[row]}. "
-                "Correct it, or leave it empty."
-            )
         within = np.clip(values, self.low, self.high)
-        gaps, changed = np.count_nonzero(missing), np.count_nonzero(within != values)  # NaN is not equal to itself
-        counts.add(self.name, clipped=int(changed - gaps), missing=int(gaps))
+        clipped = (within != values) & ~missing  # NaN is not equal to itself
+        self._count(chunk, counts, missing & ~foreign, foreign, clipped)
         within = self.measured(within)
         within -= self.centre
         within /= self.scale
         within[missing] = 0
         return within, missing
 
+    def _count(
+        self,
+        chunk: Chunk,
+        counts: Counts,
+        missing: Bool[np.ndarray, " n"],
+        foreign: Bool[np.ndarray, " n"],
+        clipped: Bool[np.ndarray, " n"],
+    ) -> None:
+        """Count what happened to values; refuse it, if the chunk is strict."""
+        first = ""
+        if foreign.any():
+            row = int(np.argmax(foreign))
+            first = f"{chunk.word(row, self.name)!r} in row {chunk.start + row + 1}"
+            if chunk.strict or getattr(self, "missing", "") == ERROR:
+                raise InputError(
+                    f"Expected {self.what} in {chunk.place(row, self.name)}, got {chunk.word(row, self.name)!r}. "
+                    "Correct it, leave it empty, or name it in missing_values of the schema."
+                )
+        if chunk.strict and clipped.any():
+            row = int(np.argmax(clipped))
+            raise InputError(
+                f"Expected {self.what} from {self.low:g} to {self.high:g} in {chunk.place(row, self.name)}, got "
+                f"{chunk.word(row, self.name)}. Correct it, or widen the bounds in the schema."
+            )
+        found = {"clipped": clipped, "missing": missing, "foreign": foreign}
+        counts.add(self.name, first, **{kind: int(np.count_nonzero(rows)) for kind, rows in found.items()})
+
 
 @dataclass(frozen=True)
 class Listed:
-    """Text with a few known values."""
+    """Text with a few known values. missing_values: what means that nothing was measured, beside the usual words."""
 
     name: str
     values: tuple[str, ...]
+    missing_values: tuple[str, ...] = field(default=(), kw_only=True, metadata=IF_SET)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "missing_values", checked_missing_values(self.name, self.missing_values))
         where, found = f"column {self.name!r}", dict[str, str]()
         given: Any = self.values
         if isinstance(given, str) or not isinstance(given, Iterable):
@@ -152,10 +208,10 @@ class Listed:
         others: codes of values that the schema does not list.
         """
         known = others | {plain(value): code for code, value in enumerate(self.values)}
-        text = chunk.texts[self.name]
+        text, nothing = chunk.text(self.name), {*MISSING, *self.missing_values}
         table = np.full(len(text.values) + 1, _MISSING, np.int64)  # code -1 is the last
         for code, value in enumerate(text.values):
-            table[code] = known.get(plain(value), _MISSING if value in MISSING else _UNKNOWN)
+            table[code] = known.get(plain(value), _MISSING if {value, plain(value)} & nothing else _UNKNOWN)
         codes = table.take(text.codes, mode="wrap")
         missing, unknown = codes == _MISSING, codes == _UNKNOWN
         codes[codes < 0] = len(self.values)

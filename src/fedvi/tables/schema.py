@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fedvi.checks import LARGEST_FEATURE_BOUND, instance, near
-from fedvi.config import Allow, build, check_keys, plain, read_toml, search
+from fedvi.config import Allow, plain, read_toml
 from fedvi.errors import InputError
 from fedvi.files import digest, write
 from fedvi.tables.columns import Column
@@ -31,21 +31,21 @@ from fedvi.tables.interactions import Interaction, Products
 from fedvi.tables.layout import INTERCEPT as CONSTANT
 from fedvi.tables.layout import Layout
 from fedvi.tables.parts import Part, Scaled
-from fedvi.tables.read import Kind, check_once
+from fedvi.tables.reading.source import Dialect, Kind, check_once
 from fedvi.tables.targets import Target
 
-FORMAT = 2
 INTERCEPT = "(intercept)"
-HEADER = """\
-# Feature schema: how every site turns its table into the same features. Shared by all sites, and not secret.
-# Every value here must be public knowledge, or come from public or sample data: bounds, scales and
-# categories that are read from private rows tell about these rows.
-"""
+
+DIGEST_FORMAT = 2
+"""What digests say; schemas that use no newer key have kept theirs."""
 
 
 @dataclass(frozen=True)
 class Schema:
     """Columns in the order of their features, the target, whether the first feature is a constant 1, and interactions.
+
+    dialect: how tables are written, unless a site says that its own are written in another way. site_column: that says
+    which site a row of a table of several sites belongs to. Neither is part of the digest.
 
     >>> from fedvi.tables import BinaryTarget, Category, Number
     >>> columns = (Number("age", 0, 120, 50, 20, missing="indicator"), Category("sex", ("F", "M"), unknown="other"))
@@ -57,6 +57,8 @@ class Schema:
     target: Target
     intercept: bool = True
     interactions: tuple[Interaction, ...] = ()
+    dialect: Dialect = dataclasses.field(default_factory=Dialect)
+    site_column: str = ""
 
     def __repr__(self) -> str:
         columns = f"{len(self.columns)} columns, {len(self.features)} features"
@@ -70,6 +72,7 @@ class Schema:
         for interaction in self.interactions:
             instance("an interaction", interaction, Interaction)
         instance("the target", self.target, Target)
+        instance("dialect", self.dialect, Dialect)
         if not isinstance(self.intercept, bool):
             raise InputError(f"Expected intercept to be true or false, got {self.intercept!r}.")
         if not self.columns:
@@ -98,6 +101,19 @@ class Schema:
         """Where in x the features of each column begin."""
         sizes = [len(column.features) for column in self.columns]
         return tuple(int(self.intercept) + sum(sizes[:number]) for number in range(len(sizes)))
+
+    def places(self, name: str) -> list[int]:
+        """Return where in x the features of a column are, or a feature by its own name."""
+        if name in self.features:
+            return [self.features.index(name)]
+        for column, at in zip(self.columns, self.first, strict=True):
+            if column.name == name:
+                return list(range(at, at + len(column.features)))
+        known = [*(column.name for column in self.columns), *self.features]
+        raise InputError(
+            f"Expected the name of a column or a feature, got {name!r}.{near(name, known)} Features: "
+            f"{', '.join(self.features[:20])}{', ...' if len(self.features) > 20 else ''}."
+        )
 
     @cached_property
     def products(self) -> Products:
@@ -148,6 +164,11 @@ class Schema:
         return {name: kind for part in parts for name, kind in part.reads.items()}
 
     @property
+    def expected(self) -> dict[str, str]:
+        """What it expects of each column, for people."""
+        return {part.name: part.shown for part in (*self.columns, self.target)}
+
+    @property
     def questions(self) -> list[str]:
         """The columns whose values could make a site refuse: a noiseless answer about rows, to who wrote the schema."""
         return [column.name for column in self.columns if column.refuses]
@@ -169,8 +190,14 @@ class Schema:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all that changes the encoding or its meaning; the same on all machines, 64 hexadecimal digits."""
-        content = {"format": FORMAT, "intercept": self.intercept, "target": self.target, "columns": self.columns}
-        return digest(plain({**content, "interactions": [list(each.of) for each in self.interactions]}))
+        content = {
+            "format": DIGEST_FORMAT,
+            "intercept": self.intercept,
+            "target": _meaning(self.target),
+            "columns": list(map(_meaning, self.columns)),
+            "interactions": [list(each.of) for each in self.interactions],
+        }
+        return digest(plain(content))
 
     def with_scales(self, scales: Mapping[str, tuple[float, float]]) -> Schema:
         """Return the same schema with other centres and scales of some numbers, the target included."""
@@ -196,8 +223,10 @@ class Schema:
 
         allow: own columns and targets that it may name, as "module:Class"; None for all, also those in files beside it.
         """
+        from fedvi.tables.schema_file import schema_of
+
         content = read_toml(path, "a schema, as fedvi schema infer makes one")
-        return _from_content(content, str(path), allow, Path(path).parent if allow is None else None)
+        return schema_of(content, str(path), allow, Path(path).parent if allow is None else None)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the schema as TOML, for people to edit."""
@@ -205,10 +234,9 @@ class Schema:
 
     def to_toml(self) -> str:
         """Return the schema as TOML, with comments."""
-        text = f"{HEADER}format = {FORMAT}\nintercept = {str(self.intercept).lower()}\n"
-        text += "\n[target]\n" + _lines(self.target)
-        text += "".join("\n[[columns]]\n" + _lines(column) for column in self.columns)
-        return text + "".join(f"\n[[interactions]]\nof = {_toml(list(each.of))}\n" for each in self.interactions)
+        from fedvi.tables.schema_file import toml_of
+
+        return toml_of(self)
 
     @classmethod
     def from_toml(cls, text: str, where: str = "the schema", allow: Allow = None) -> Schema:
@@ -217,58 +245,16 @@ class Schema:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"Expected TOML in {where}: {error}.") from None
-        return _from_content(content, where, allow)
+        from fedvi.tables.schema_file import schema_of
+
+        return schema_of(content, where, allow)
 
 
-# From a file, and to it.
-
-
-def _from_content(content: dict[str, Any], where: str, allow: Allow, folder: Path | None = None) -> Schema:
-    """Return the schema that a table holds. folder: where modules of own columns may be, beside what is installed."""
-
-    def part(table: Any, role: str, path: str) -> Any:
-        if isinstance(table, dict) and isinstance(table.get("name"), str):
-            path = f"{path} ({table['name']})"
-        if folder is not None and isinstance(table, dict) and ":" in str(table.get("kind")):
-            search(folder)
-        return build(table, role, path, allow)
-
-    try:
-        check_keys(content, ("format", "intercept", "target", "columns", "interactions"))
-        for key in ("format", "target", "columns"):
-            if key not in content:
-                raise InputError(f"Expected key {key} in the schema, got {', '.join(content) or 'nothing'}.")
-        if type(content["format"]) is not int or content["format"] != FORMAT:
-            made = (
-                "an older fedvi, whose categories had no reference. Make it anew: fedvi schema infer"
-                if content["format"] == 1
-                else "another version of fedvi?"
-            )
-            raise InputError(f"Expected format = {FORMAT}, got {content['format']!r}: made by {made}")
-        columns, interactions = content["columns"], content.get("interactions", [])
-        for key, tables in (("columns", columns), ("interactions", interactions)):
-            if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-                raise InputError(f"Expected {key} to be tables, each with the line [[{key}]] above it.")
-        target = part(content["target"], "target", "target")
-        parts = (part(column, "column", f"columns[{number}]") for number, column in enumerate(columns, 1))
-        for number, table in enumerate(interactions, 1):
-            check_keys(table, ("of",), f"interactions[{number}]")
-        crossed = tuple(Interaction(table.get("of", ())) for table in interactions)
-        return Schema(tuple(parts), target, content.get("intercept", True), crossed)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-def _lines(part: Part) -> str:
-    table, notes = plain(part), {key: f"  # {comment}" for key, comment in part.comments.items()}
-    ordered = {"name": table.pop("name"), **table}
-    return "".join(f"{key} = {_toml(value)}{notes.get(key, '')}\n" for key, value in ordered.items())
-
-
-def _toml(value: Any) -> str:
-    import tomli_w
-
-    if isinstance(value, list):
-        line = f"[{', '.join(map(_toml, value))}]"
-        return line if len(line) <= 100 else "[\n" + "".join(f"    {_toml(item)},\n" for item in value) + "]"
-    return tomli_w.dumps({"v": value}).removeprefix("v = ").rstrip("\n")
+def _meaning(part: Part) -> dict[str, Any]:
+    """Return what a column or target is, without what says nothing more and what came later and is not used."""
+    table: dict[str, Any] = plain(part)
+    for field in dataclasses.fields(part):  # type: ignore[arg-type]
+        rule = field.metadata.get("digest")
+        if rule == "never" or (rule == "if set" and getattr(part, field.name) == field.default):
+            del table[field.name]
+    return table

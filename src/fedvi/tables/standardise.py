@@ -18,7 +18,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from fedvi.tables.columns import Number
+from fedvi.tables.numbers import Number
 from fedvi.tables.schema import Schema
 
 NARROWEST = 1 / 40

@@ -26,8 +26,8 @@ from fedvi.federation.site_file import SiteFile
 from fedvi.federation.status import Scores, SiteStatus, Status, status_of
 from fedvi.federation.turns import Start
 from fedvi.fitting.from_federation import fitted_of
-from fedvi.tables.columns import Number
-from fedvi.tables.infer import infer_schema
+from fedvi.tables.inferring.infer import infer_schema
+from fedvi.tables.numbers import Number
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget
 
@@ -155,7 +155,7 @@ def adult_description(folder: Path, epsilon: float, updates: int | None, seed: i
     columns = {name: np.where(column == "?", "unknown", column) for name, column in adult.columns.items()}
     columns["income"] = np.where(adult.target > 0, ">50K", "<=50K")
     train = {name: column[split.train_rows] for name, column in columns.items()}
-    schema = infer_schema(train, target="income", ignore=LEFT_OUT).schema  # the table is public
+    schema = infer_schema(train, target="income", event=">50K", ignore=LEFT_OUT).schema  # the table is public
     parts = DirichletLabels(clients=len(SITES), concentration=2.0, seed=seed).split(split.train[1])
     for site, rows in zip(SITES, parts.values(), strict=True):
         write_csv(folder / f"{site}.csv", {name: column[rows] for name, column in train.items()})

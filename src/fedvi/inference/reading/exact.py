@@ -12,7 +12,8 @@ zero, and the precision is the expected curvature of the log posterior. For a li
 the sum of curvatures, which is H's own entry if there is an intercept.
 
 **Noise of a linear model.** The extra number is the square of a residual over the noise variance as believed. Rows were
-used to fit the mean, so that residuals are too small by the share tr(S H) / n.
+used to fit the mean, so that residuals are too small by the share tr(S H) / n. The variance is that of the residuals,
+and nothing else: what was assumed is forgotten.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from fedvi.inference.reading.base import (
     question_at,
     symmetric,
 )
-from fedvi.inference.reading.evidence import LOG_SPREAD
 from fedvi.models.linear_predictor import LinearPredictorModel
 
 TRUST = 2.0
@@ -64,7 +64,7 @@ def read_exact(
     if model.assumed_noise_variance is not None:
         used = np.trace(np.linalg.solve(first.precision + curvature, curvature))
         squares = noise * (last.extra - 2 * step @ slope + step @ curvature @ step)  # of residuals where the step leads
-        believed_noise = learned_noise(model.assumed_noise_variance, squares, max(last.rows - used, 0))
+        believed_noise = residual_variance(model.assumed_noise_variance, squares, last.rows - used)
         slope, curvature = slope * noise / believed_noise, curvature * noise / believed_noise
     precision = first.precision + curvature
     step = np.linalg.solve(precision, slope + pull)
@@ -93,9 +93,9 @@ def upright(curvature: np.ndarray, precision: np.ndarray) -> np.ndarray:
     return (vectors * np.abs(values)) @ vectors.T
 
 
-def learned_noise(assumed: float, squares: float, count: float) -> float:
-    """Return the noise variance by so many squared residuals and a normal prior of its logarithm around `assumed`."""
-    if count <= 0:
-        return assumed
-    seen = math.log(max(squares / count, 1e-12 * assumed) / assumed) / 2
-    return assumed * math.exp(2 * seen * 2 * count / (2 * count + LOG_SPREAD**-2))
+def residual_variance(assumed: float, squares: float, count: float) -> float:
+    """Return the variance of so many squared residuals; what was assumed, if there are fewer than one.
+
+    Rows that lie on a plane say nothing about noise: it is not taken for less than a millionth of what was assumed.
+    """
+    return float(max(squares / count, 1e-6 * assumed)) if count >= 1 else assumed

@@ -24,6 +24,11 @@ WARNINGS = (OTHER_DATA, MOVED, ROLLED_BACK, SAME_PEOPLE, OTHER_PEOPLE, SECOND_LE
 Body = dict[str, Any]  # what is recorded of a confirmation
 
 
+def confirm(name: str) -> str:
+    """Return how to confirm a warning, for messages."""
+    return f"say --accept {name!r} (accept={name!r} in Python)"
+
+
 def confirmed(accept: Collection[str]) -> set[str]:
     """Return the names of the warnings that a person confirms."""
     names = {accept} if isinstance(accept, str) else set(accept)
@@ -41,11 +46,11 @@ def of_other_data(path: Path, book: Book, fingerprint: str, schema: str, accepte
     if schema != book.schema:
         raise OtherData(
             f"The data of ledger {path} was encoded by feature schema {book.schema[:12] or 'none'}, got "
-            f"{schema[:12] or 'none'}. Use the same schema file; if the federation changed it, accept {OTHER_DATA!r}."
+            f"{schema[:12] or 'none'}. Use the same schema file; if the federation changed it, {confirm(OTHER_DATA)}."
         )
     raise OtherData(
         f"Ledger {path} belongs to other data. Open it with the rows that it was made for; if the data "
-        f"changed, accept {OTHER_DATA!r}."
+        f"changed, {confirm(OTHER_DATA)}."
     )
 
 
@@ -55,7 +60,7 @@ def of_move(path: Path, accepted: set[str]) -> list[Body]:
         return [{"accepted": MOVED}]
     raise LedgerRolledBack(
         f"Ledger {path} is not known on this machine, so that nobody can tell whether it is the newest copy. If you "
-        f"brought it here and it is, accept {MOVED!r}."
+        f"brought it here and it is, {confirm(MOVED)}."
     )
 
 
@@ -68,7 +73,7 @@ def of_rollback(path: Path, book: Book, missing: int | None, accepted: set[str])
         return [{"accepted": ROLLED_BACK, "caveat": caveat}]
     raise LedgerRolledBack(
         f"Ledger {path} was rolled back: it lacks entry {missing}, which existed. Restore the newest copy. To go on "
-        f"without what is lost, accept {ROLLED_BACK!r}; no statement of this ledger will be a guarantee."
+        f"without what is lost, {confirm(ROLLED_BACK)}; no statement of this ledger will be a guarantee."
     )
 
 
@@ -89,9 +94,9 @@ def of_other_ledgers(related: list[Related], accepted: set[str]) -> list[Body]:
     if len(chosen) != 1:
         raise OtherData(
             f"Some of this data has a ledger already: {found}. Open that one, if it is the same data. If it is about "
-            f"the same people, and nothing that was released about them had an influence on the new settings, accept "
-            f"{SAME_PEOPLE!r}: the older ledger pays for everything too. If other people only look alike, accept "
-            f"{OTHER_PEOPLE!r}. If the older ledger is lost, restore it or accept {SECOND_LEDGER!r}."
+            "the same people, and nothing that was released about them had an influence on the new settings, "
+            f"{confirm(SAME_PEOPLE)}: the older ledger pays for everything too. If other people only look alike, "
+            f"{confirm(OTHER_PEOPLE)}. If the older ledger is lost, restore it or {confirm(SECOND_LEDGER)}."
         )
     body: Body = {"accepted": chosen[0], "overlap": found}
     if chosen[0] == SAME_PEOPLE:

@@ -249,5 +249,8 @@ def read_book(database: Locked) -> Book:
         found = database.execute("SELECT number, time, kind, body, chain FROM entries ORDER BY number")
         entries = [Entry(number, time, kind, json.loads(body), chain) for number, time, kind, body, chain in found]
     except (ValueError, LedgerError) as error:
-        raise LedgerDamaged(f"{where} is damaged: no readable entries ({error}). Restore the newest copy.") from error
+        raise LedgerDamaged(
+            f"Expected a ledger at {where}, got a file without entries that can be read ({error}). If it is none, such "
+            "as a table, give the ledger's own path. If it was one, it is damaged: restore the newest copy."
+        ) from error
     return Book.read(entries, where)

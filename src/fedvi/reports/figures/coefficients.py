@@ -30,10 +30,12 @@ def draw_coefficients(fitted: Fitted, coefficients: Sequence[Coefficient], level
             panel.plot([each.low, each.high], [place, place], color=colour, lw=2, solid_capstyle="butt")
             panel.plot(each.mean, place, "o", color=colour, ms=5)
         panel.axvline(0, color="#444444", lw=0.8)
-        panel.set_yticks(range(len(coefficients)), [each.feature for each in reversed(coefficients)])
+        names = [f"{each.feature} *" if each.prior_decides else each.feature for each in reversed(coefficients)]
+        panel.set_yticks(range(len(coefficients)), names)
         panel.set_ylim(-0.7, len(coefficients) - 0.3)
         panel.grid(axis="y", visible=False)
         panel.set_xlabel(f"{fitted.schema.target.unit}, per scale of the feature")
-        panel.set_title(f"Coefficients with {level:.0%} credible intervals; grey: holds zero")
+        decided = "; *: the prior decides" if any(each.prior_decides for each in coefficients) else ""
+        panel.set_title(f"Coefficients with {level:.0%} credible intervals; grey: holds zero{decided}")
         with replacing(path) as file:
             figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)

@@ -6,7 +6,6 @@ wanted. If text is wanted, 1 and 1.0 are "1", true is "true". Blanks around text
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -16,52 +15,63 @@ import numpy as np
 import pyarrow as pa
 
 from fedvi.errors import InputError
-from fedvi.tables.read import (
+from fedvi.tables.reading.source import (
+    AS_IT_IS,
     GIVE_ENCODING,
-    NUMBER,
     TEXT,
     Chunk,
+    Dialect,
     Kind,
-    NotANumber,
     SpeaksArrow,
     TableSource,
     Text,
     first_line,
     in_one_line,
     place,
-    plain,
 )
+from fedvi.tables.reading.words import plain
 
 CHUNK_ROWS = 1 << 17
 """Rows of other tables that are read at once."""
 
 
-def chunks_of(found: Iterable[pa.RecordBatch], wanted: dict[str, Kind], name: str, start: int = 0) -> Iterator[Chunk]:
-    """Yield the wanted columns of record batches of Arrow, in chunks of at most `CHUNK_ROWS` rows."""
+def chunks_of(
+    found: Iterable[pa.RecordBatch], wanted: dict[str, Kind], table: TableSource, start: int = 0, **text: bool
+) -> Iterator[Chunk]:
+    """Yield the wanted columns of record batches, in chunks of at most `CHUNK_ROWS` rows. text: see `_text`."""
+    name = table.name
     for large in found:
         for first in range(0, large.num_rows, CHUNK_ROWS):
             part = large.slice(first, CHUNK_ROWS)
-            columns = {column: part.column(part.schema.names.index(column)) for column in wanted}
-            numbers = {c: _numbers(columns[c], c, name, start) for c, kind in wanted.items() if kind == NUMBER}
-            texts = {c: _text(columns[c], c, name, start) for c, kind in wanted.items() if kind == TEXT}
-            yield Chunk(name, start, part.num_rows, numbers, texts)
+            names = part.schema.names
+            columns = {
+                column: _column(part.column(names.index(table.given[column])), kind, column, name, start, text)
+                for column, kind in wanted.items()
+            }
+            yield Chunk(name, start, part.num_rows, columns)
             start += part.num_rows
 
 
-def _numbers(array: pa.Array, column: str, name: str, start: int) -> np.ndarray:
+def _column(
+    array: pa.Array, wanted: Kind, column: str, name: str, start: int, text: dict[str, bool]
+) -> np.ndarray | Text:
+    """Return numbers, if they are wanted and all values are; else text."""
     kind = array.type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if wanted == TEXT or (wanted == AS_IT_IS and not is_number):
+        return _text(array, column, name, start, **text)
     if pa.types.is_float64(kind):
         return _as_numpy(array, np.nan, "f8")
     if pa.types.is_null(kind):
         return np.full(len(array), np.nan)
+    if pa.types.is_temporal(kind):
+        raise InputError(
+            f"Expected numbers in column {column!r} of {name}, got {kind}. Leave it out, or make it a date."
+        )
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
-    elif pa.types.is_temporal(kind):
-        raise InputError(
-            f"Expected numbers in column {column!r} of {name}, got {kind}. Leave it out, or count days or seconds."
-        )
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        return _parsed(_text(array, column, name, start), column, name, start)
+    elif not is_number:
+        return _text(array, column, name, start, **text)
     return _as_numpy(array.cast(pa.float64(), safe=False), np.nan, "f8")
 
 
@@ -74,46 +84,41 @@ def _as_numpy(array: pa.Array, missing: float, dtype: str) -> np.ndarray:
     return np.where(np.unpackbits(valid, bitorder="little")[rows], numbers[rows], missing)
 
 
-def _text(array: pa.Array, column: str, name: str, start: int) -> Text:
+def _text(
+    array: pa.Array, column: str, name: str, start: int, *, strict: bool = True, from_frame: bool = False
+) -> Text:
+    """Return a column as text. strict: whether bytes that are no UTF-8 are an error.
+
+    from_frame: of pandas, which sorts categories unless somebody has put them in order.
+    """
     if pa.types.is_null(array.type):
         return Text(np.full(len(array), -1, np.int32), [])
+    listed = pa.types.is_dictionary(array.type)
     try:
         if not pa.types.is_dictionary(array.type):
             if array.type in (pa.string_view(), pa.binary_view()):
                 array = array.cast(pa.large_string())
             array = array.dictionary_encode()
-        words = _words(array.dictionary)
+        words = _words(array.dictionary, "strict" if strict else "replace")
+        ordered = listed and (array.type.ordered or (from_frame and words != sorted(map(str, words))))
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise InputError(f"Expected text or numbers in column {column!r} of {name}, got {array.type}.") from None
     except UnicodeDecodeError as error:
         row = start + array.indices.index(array.dictionary.index(error.object).as_py()).as_py()
         got = repr(error.object)[1:]
         raise InputError(f"Expected UTF-8 text in {place(name, row, column)}, got {got}. {GIVE_ENCODING}") from None
-    return _stripped(_as_numpy(array.indices.cast(pa.int32()), -1, "i4"), words)
+    return _stripped(_as_numpy(array.indices.cast(pa.int32()), -1, "i4"), words, ordered)
 
 
-def _parsed(text: Text, column: str, name: str, start: int) -> np.ndarray:
-    """Return the numbers that a text column holds, or raise `NotANumber`."""
-    numbers, foreign = text.numbers()
-    if foreign.any():
-        row = int(np.argmax(foreign))
-        value = text.word(row)
-        remedy = "Correct it, or make the column a category."
-        if re.fullmatch(r"[-+]?[\d.]*,\d+", value):
-            remedy = "Write numbers with a decimal point and nothing between thousands."
-        raise NotANumber(f"Expected a number in {place(name, start + row, column)}, got {value!r}. {remedy}", column)
-    return numbers
-
-
-def _words(values: pa.Array) -> list[str | None]:
-    """Return the texts of distinct values of any type."""
+def _words(values: pa.Array, errors: str) -> list[str | None]:
+    """Return the texts of distinct values of any type. errors: what happens to bytes that are no UTF-8."""
     kind = values.type
     if pa.types.is_temporal(kind):
         return values.cast(pa.string()).to_pylist()
     if pa.types.is_nested(kind):
         raise pa.ArrowTypeError(str(kind))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return [None if value is None else value.decode() for value in values.to_pylist()]
+        return [None if value is None else value.decode(errors=errors) for value in values.to_pylist()]
     return [value if isinstance(value, str) else _word(value) for value in values.to_pylist()]
 
 
@@ -125,7 +130,7 @@ def _word(value: Any) -> str | None:
     return plain(str(value))
 
 
-def _stripped(codes: np.ndarray, words: list[str | None]) -> Text:
+def _stripped(codes: np.ndarray, words: list[str | None], ordered: bool) -> Text:
     """Drop blanks around the words; what is equal then gets one code, and the empty word none."""
     values: dict[str, int] = {}
     table = np.full(len(words) + 1, -1, np.int32)
@@ -134,16 +139,17 @@ def _stripped(codes: np.ndarray, words: list[str | None]) -> Text:
         if stripped:
             table[code] = values.setdefault(stripped, len(values))
     same = len(values) == len(words)
-    return Text(codes if same else table[codes], list(values))
+    return Text(codes if same else table[codes], list(values), ordered)
 
 
 class ParquetReader(TableSource):
     """A Parquet file."""
 
-    def __init__(self, path: Path, name: str):
+    def __init__(self, path: Path, name: str, dialect: Dialect):
         self.path, self.name = path, name
         with self._open() as file:
-            super().__init__(name, file.schema_arrow.names)
+            super().__init__(name, file.schema_arrow.names, dialect)
+            self.index = index_of(file.schema_arrow)
 
     def _open(self, **options: list[str]) -> pa.parquet.ParquetFile:
         import pyarrow.parquet as pq
@@ -155,11 +161,11 @@ class ParquetReader(TableSource):
                 raise InputError(f"Expected a Parquet file, got {self.name}: {first_line(error)}.") from None
 
     def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
-        texts = [name for name, kind in wanted.items() if kind == TEXT]
+        texts = [self.given[name] for name, kind in wanted.items() if kind == TEXT]
         with self._open(read_dictionary=texts) as file:
             total = max(file.metadata.num_rows, 1)
-            found = file.iter_batches(CHUNK_ROWS, columns=list(wanted))
-            for chunk in chunks_of(found, wanted, self.name):
+            found = file.iter_batches(CHUNK_ROWS, columns=[self.given[name] for name in wanted])
+            for chunk in chunks_of(found, wanted, self):
                 self.fraction = (chunk.start + chunk.rows) / total
                 yield chunk
 
@@ -167,10 +173,11 @@ class ParquetReader(TableSource):
 class ArrowReader(TableSource):
     """A file of Arrow's own format, with or without an index at its end."""
 
-    def __init__(self, path: Path, name: str):
+    def __init__(self, path: Path, name: str, dialect: Dialect):
         self.path, self.name = path, name
         with self._open() as file:
-            super().__init__(name, file.schema.names)
+            super().__init__(name, file.schema.names, dialect)
+            self.index = index_of(file.schema)
 
     def _open(self) -> pa.RecordBatchReader | pa.ipc.RecordBatchFileReader:
         with in_one_line(self.name):
@@ -190,16 +197,17 @@ class ArrowReader(TableSource):
         with self._open() as file:
             number = getattr(file, "num_record_batches", None)
             found = file if number is None else map(file.get_batch, range(number))
-            yield from chunks_of(found, wanted, self.name)
+            yield from chunks_of(found, wanted, self)
 
 
 class ObjectReader(TableSource):
     """An object that speaks Arrow."""
 
-    def __init__(self, source: SpeaksArrow, name: str):
+    def __init__(self, source: SpeaksArrow, name: str, dialect: Dialect):
         self.source, self.name = source, name
         self.first: pa.RecordBatchReader | None = self._stream()
-        super().__init__(name, self.first.schema.names)
+        super().__init__(name, self.first.schema.names, dialect)
+        self.index = index_of(self.first.schema)
 
     def _stream(self) -> pa.RecordBatchReader:
         with in_one_line(self.name):
@@ -215,7 +223,13 @@ class ObjectReader(TableSource):
             if isinstance(self.source, pa.RecordBatchReader):
                 raise InputError(f"Expected a table that can be read again, got {self.name}: give a table or a file.")
             stream = self._stream()
-        yield from chunks_of(stream, wanted, self.name)
+        yield from chunks_of(stream, wanted, self, from_frame=stream.schema.pandas_metadata is not None)
+
+
+def index_of(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns that were the index of a frame of pandas."""
+    described = schema.pandas_metadata or {}
+    return tuple(each for each in described.get("index_columns", ()) if isinstance(each, str) and each in schema.names)
 
 
 def table_of(columns: Mapping[str, Any]) -> pa.Table:

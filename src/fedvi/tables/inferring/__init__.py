@@ -1,0 +1,1 @@
+"""A schema from a sample table: what each column becomes, and why."""

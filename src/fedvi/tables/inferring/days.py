@@ -1,0 +1,90 @@
+"""Columns of dates: which they are, and in which order day and month stand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import islice
+
+import numpy as np
+
+from fedvi.tables.inferring.decisions import LEFT_OUT, Decision, Question, Wishes
+from fedvi.tables.inferring.features import bounds
+from fedvi.tables.inferring.summaries import Moments, Summary
+from fedvi.tables.numbers import Date, day_of
+from fedvi.tables.reading.words import OPEN, ORDERS, SHORT_YEAR, is_time, order_of, parse_date, takes
+
+MOST = 0.95
+"""Share of a column's values from which on it is what most of them are."""
+
+FIRST, LAST = 19_000_101, 21_001_231
+"""Whole numbers between these may be dates without anything between year, month and day."""
+
+
+def order_in(columns: Mapping[str, Summary]) -> str:
+    """Return the order of day and month that the dates of all columns tell; nothing, if they do not or disagree."""
+    found = {order_of(word) for summary in columns.values() for word in summary.counts} & set(ORDERS)
+    return found.pop() if len(found) == 1 else ""
+
+
+def decide_date(found: Summary, usual: str, wishes: Wishes, questions: list[Question]) -> Decision | None:
+    """Return what a column of dates or times becomes; None for another. usual: order in other columns of the table."""
+    counts = found.counts or _compact(found)
+    if not counts or found.name in (*wishes.category, *wishes.number):
+        return None
+    if _share(counts, is_time):
+        return Decision(found.name, LEFT_OUT, "times of the day; make numbers of them, if they matter")
+    if _share(counts, lambda text: SHORT_YEAR.fullmatch(text) is not None):
+        return Decision(found.name, LEFT_OUT, "dates with two digits for the year; write four, if they matter")
+    if not _share(counts, lambda text: any(takes(partial(parse_date, order=order), text) for order in ORDERS)):
+        return None
+    orders = {order_of(word) for word in counts} - {""}
+    told = orders & set(ORDERS)
+    if len(told) == 2:
+        return Decision(found.name, LEFT_OUT, "dates of which some have the month first and some the day")
+    order = wishes.dates or next(iter(told), usual)
+    if not order and OPEN in orders:
+        questions.append(
+            Question(
+                f"Column {found.name!r} holds dates such as {next(w for w in counts if order_of(w) == OPEN)!r}.",
+                ("--dates dmy (the day comes first)", "--dates mdy (the month)"),
+            )
+        )
+    return _dated(found, counts, order or "dmy")
+
+
+def _compact(found: Summary) -> Counter[str]:
+    """Return whole numbers such as 20240131 as words; nothing, if they are others."""
+    if not (found.is_whole and found.numbers and FIRST <= found.low <= found.high <= LAST):
+        return Counter()
+    sample = found.sampled
+    return Counter(f"{number:.0f}" for number in sample[~np.isnan(sample)])
+
+
+def _share(counts: Counter[str], holds: Callable[[str], bool]) -> bool:
+    """Tell whether something holds for most values; the first ones tell whether to look further."""
+    if 2 * sum(map(holds, islice(counts, 50))) < min(len(counts), 50):
+        return False
+    return sum(count for value, count in counts.items() if holds(value)) >= MOST * counts.total()
+
+
+def _dated(found: Summary, counts: Counter[str], order: str) -> Decision:
+    def read(text: str) -> float:
+        return parse_date(text, order)
+
+    known = [(read(word), count) for word, count in counts.items() if takes(read, word)]
+    days = np.repeat(*np.array(known).T.astype(int)).astype(float)
+    moments = Moments()
+    moments.add(days)
+    whole = Summary(found.name, low=float(days.min()), high=float(days.max()), moments=moments)
+    if whole.low == whole.high:
+        return Decision(found.name, LEFT_OUT, f"it is {day_of(whole.low)} in all rows")
+    low, high = bounds(whole)
+    others = found.measured - found.numbers if not found.counts else counts.total() - len(days)
+    missing = "indicator" if found.missing or others else "centre"
+    date = Date(found.name, low, high, *moments.rounded(low, high), missing, order=order)
+    reasons = ["all values are dates" if not others else f"all but {others:,} values are dates"]
+    if found.missing:
+        reasons.append(f"missing in {found.missing:,} rows, which get a feature")
+    return Decision(found.name, "date", "; ".join(reasons), date)

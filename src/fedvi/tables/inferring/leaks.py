@@ -1,0 +1,101 @@
+"""Columns that know the target: a copy, a count behind a yes or no, the time to the event, the date of the event.
+
+A model with such a column predicts well and is of no use: when it is needed, the column is not there yet. Each column
+is compared with the target by itself, in the rows that were kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedvi.tables.inferring.decisions import Question, Wishes
+from fedvi.tables.inferring.summaries import Summary
+from fedvi.tables.inferring.vocabulary import is_duration, is_event
+from fedvi.tables.reading.words import plain
+
+FEWEST = 20
+"""Rows from which on a column is compared with the target, and rows of each class from which on a quarter of that."""
+
+KNOWS, COPY = 0.99, 0.9999
+"""Share of pairs of rows (text: of rows) that a column puts right if it knows the target; correlation of a copy."""
+
+
+def find_leaks(
+    columns: dict[str, Summary], target: Summary, classes: tuple[str, ...], wishes: Wishes
+) -> list[Question]:
+    """Return a question for every column that knows the target. classes: of the target; empty for a number."""
+    truth = _truth(target, classes)
+    found = []
+    for name, summary in columns.items():
+        why = "" if name in wishes.keep or name == target.name else _why(summary, truth, bool(classes))
+        if not why and name not in wishes.keep and classes and is_duration(name) and _is_event(target, classes):
+            why = f"is named like the time until {target.name!r}, which nobody knows before"
+        if why:
+            found.append(
+                Question(f"Column {name!r} {why}.", (f"--ignore {name!r}", f"--keep {name!r} (if it is known before)"))
+            )
+    return found
+
+
+def _is_event(target: Summary, classes: tuple[str, ...]) -> bool:
+    return any(map(is_event, (target.name, *classes)))
+
+
+def _truth(target: Summary, classes: tuple[str, ...]) -> np.ndarray:
+    """Return the target as numbers, NaN where it is missing; the second class is 1."""
+    values = target.sampled
+    if not classes:
+        return values.astype(float)
+    spelled = {value: plain(str(value)) for value in set(values.tolist())}
+    return np.array([float(classes.index(spelled[v])) if spelled[v] in classes else np.nan for v in values.tolist()])
+
+
+def _why(summary: Summary, truth: np.ndarray, classes: bool) -> str:
+    """Return in words what a column knows of the target; nothing, if it is not too much."""
+    values, usable = summary.sampled, ~np.isnan(truth)
+    if np.count_nonzero(usable) < FEWEST:
+        return ""
+    values, truth = values[usable], truth[usable]
+    is_text = values.dtype == object
+    gaps = np.array([value is None for value in values.tolist()]) if is_text else np.isnan(values)
+    if not classes:
+        return "" if is_text else _correlated(values[~gaps], truth[~gaps])
+    if _accuracy(gaps.astype(int), truth) >= KNOWS and 0 < np.count_nonzero(gaps) < len(gaps):
+        return "is filled in where the target is one class, and empty where it is the other"
+    if not is_text:
+        ordered = _ordered(values[~gaps], truth[~gaps])
+        return f"puts {ordered:.1%} of all pairs of rows in the order of the target" if ordered >= KNOWS else ""
+    known = {value: code for code, value in enumerate(dict.fromkeys(values.tolist()))}
+    codes = np.array([known[value] for value in values.tolist()])
+    if codes.max(initial=0) > len(codes) / 10:
+        return ""
+    right = _accuracy(codes, truth)
+    return f"tells the target in {right:.1%} of the rows" if right >= KNOWS else ""
+
+
+def _accuracy(codes: np.ndarray, truth: np.ndarray) -> float:
+    """Return the share of rows that the likelier class of each code puts right; 0 if one class is hardly there."""
+    if min(np.count_nonzero(truth), np.count_nonzero(truth == 0)) < FEWEST / 4:
+        return 0.0
+    ones = np.bincount(codes, truth)
+    right = np.maximum(ones, np.bincount(codes) - ones).sum() / len(codes)
+    usual = max(truth.mean(), 1 - truth.mean())
+    return float((right - usual) / (1 - usual))  # what is better than to name the likelier class everywhere
+
+
+def _ordered(values: np.ndarray, truth: np.ndarray) -> float:
+    """Return the share of pairs of a row of each class that are in one order, whichever; ties count half."""
+    ones = truth == 1
+    if min(np.count_nonzero(ones), np.count_nonzero(~ones)) < FEWEST / 4:
+        return 0.0
+    ranks = np.unique(values, return_inverse=True)[1]
+    below = np.cumsum(np.bincount(ranks[~ones], minlength=ranks.max() + 1))
+    same = np.bincount(ranks[~ones], minlength=ranks.max() + 1)
+    smaller = (below[ranks[ones]] - same[ranks[ones]] / 2).sum() / (np.count_nonzero(ones) * np.count_nonzero(~ones))
+    return float(max(smaller, 1 - smaller))
+
+
+def _correlated(values: np.ndarray, truth: np.ndarray) -> str:
+    if len(values) < FEWEST or np.ptp(values) == 0 or np.ptp(truth) == 0:
+        return ""
+    return "is a copy of the target" if abs(np.corrcoef(values, truth)[0, 1]) >= COPY else ""

@@ -1,0 +1,212 @@
+"""Columns of numbers, and of dates, which are days since 2000-01-01 and from there on numbers like any others."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from fedvi.checks import one_of
+from fedvi.errors import InputError
+from fedvi.tables.columns import Column
+from fedvi.tables.counts import Counts
+from fedvi.tables.hats import hats
+from fedvi.tables.layout import HAT, LEVEL, NUMBER
+from fedvi.tables.parts import ERROR, IF_SET, Scaled
+from fedvi.tables.reading.source import TEXT, Chunk, Kind, Text
+from fedvi.tables.reading.words import ABOVE, BELOW, EPOCH, ORDERS, parse_date, parse_limit, plain
+
+LOG1P = "log1p"
+TRANSFORMS = ("none", LOG1P)
+SIDES = {BELOW: "is below its limit", ABOVE: "is above its limit"}
+
+
+@dataclass(frozen=True)
+class Number(Scaled, Column):
+    """A column of numbers.
+
+    missing: what to do where nothing was measured: "centre" puts the centre there, "indicator" does too and says so in
+        another feature, "error" refuses the table.
+    transform: "none", or "log1p" for log(1 + value); centre and scale are then those of the logarithm.
+    knots: in the table's units; empty for a straight line. With transform, hats are straight in the logarithm.
+    limits: sides on which values may be beyond a limit of detection, such as <0.6 ("<", ">"): such a value counts as
+        the limit, and a feature for its side says so. Without them it does too, and is counted as clipped.
+
+    >>> Number("gain", 0, 64, 1, 1, transform="log1p", knots=(0, 16, 32, 64)).features
+    ('log1p(gain)', 'gain~[16]', 'gain~[32]')
+    """
+
+    missing: str = "centre"
+    transform: str = "none"
+    knots: tuple[float, ...] = ()
+    limits: tuple[str, ...] = field(default=(), kw_only=True, metadata=IF_SET)
+    comments: ClassVar = {"knots": "in the column's own units"}
+
+    def __post_init__(self) -> None:
+        where = f"column {self.name!r}"
+        one_of(f"transform of {where}", self.transform, TRANSFORMS)
+        super().__post_init__()
+        one_of(f"missing of {where}", self.missing, ("centre", "indicator", ERROR))
+        object.__setattr__(self, "knots", self._checked_knots())
+        for side in self.limits:
+            one_of(f"limits of {where}", side, (BELOW, ABOVE))
+        object.__setattr__(self, "limits", tuple(side for side in (BELOW, ABOVE) if side in self.limits))
+
+    def _checked_knots(self) -> tuple[float, ...]:
+        given: Any = self.knots
+        real = isinstance(given, Iterable) and all(isinstance(knot, int | float) for knot in given)
+        knots = tuple(float(knot) + 0.0 for knot in given) if real else ()
+        increasing = len(knots) > 2 and all(knot < after for knot, after in pairwise(knots))
+        if not real or (knots and not (increasing and self.low <= knots[0] and knots[-1] <= self.high)):
+            raise InputError(
+                f"Expected at least three increasing knots of column {self.name!r} from {self.low:g} to {self.high:g}, "
+                f"or none, got {given!r}."
+            )
+        return knots
+
+    def measured(self, values: Float[np.ndarray, " *n"]) -> Float[np.ndarray, " *n"]:
+        """Return the values, or their logarithms."""
+        return np.log1p(values) if self.transform == LOG1P else values
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both bounds, or their logarithms."""
+        if self.transform == LOG1P and self.low < 0:
+            raise InputError(
+                f"Expected low >= 0 for column {self.name!r}, whose values become log(1 + value), got {self.low}."
+            )
+        return super().ends
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The number, its hats, on which side it is beyond a limit, and where it is missing, if the schema says so."""
+        line = f"log1p({self.name})" if self.transform == LOG1P else self.name
+        bumps = (f"{self.name}~[{knot:.10g}]" for knot in self.knots[1:-1])
+        return (line, *bumps, *(f"{self.name} {SIDES[side]}" for side in self.limits), *self._gap)
+
+    @property
+    def _gap(self) -> tuple[str, ...]:
+        return (f"{self.name} is missing",) if self.missing == "indicator" else ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """A number, hats, and what says that it is beyond a limit or missing."""
+        bumps = max(len(self.knots) - 2, 0)
+        return (NUMBER, *(HAT,) * bumps, *(LEVEL,) * (len(self.features) - 1 - bumps))
+
+    @property
+    def crossed(self) -> tuple[int, ...]:
+        """The number itself, without hats."""
+        return tuple(j for j, kind in enumerate(self.kinds) if kind == NUMBER)
+
+    @property
+    def bound(self) -> float:
+        """The distance of the farther end from the centre, in scales."""
+        return max(1.0 if len(self.features) > 1 else 0.0, *(abs(e - self.centre) / self.scale for e in self.ends))
+
+    @property
+    def shown(self) -> str:
+        """Bounds, centre and scale, transform and knots."""
+        transform = f", {self.transform}" if self.transform != "none" else ""
+        knots = f", knots {', '.join(f'{knot:g}' for knot in self.knots)}" if self.knots else ""
+        limits = f", limits of detection {' and '.join(self.limits)}" if self.limits else ""
+        return super().shown + transform + knots + limits
+
+    @property
+    def reads(self) -> dict[str, Kind]:
+        """The column; as text, if values may be beyond a limit."""
+        return {self.name: TEXT} if self.limits else super().reads
+
+    def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, "n k"]:
+        """Return the scaled numbers, their hats, and where they are missing if the schema asks for that."""
+        values, missing = self.scaled(chunk, counts)
+        self.check_missing(missing, chunk, '"centre" or "indicator"')
+        parts = [values[:, None]]
+        if self.knots:
+            knots = (self.measured(np.array(self.knots)) - self.centre) / self.scale
+            parts.append(hats(values, knots)[:, 1:-1])
+        if self.limits:
+            sides = self._sides(chunk)
+            parts.append(np.stack([sides == (-1 if side == BELOW else 1) for side in self.limits], axis=1))
+        if self.missing == "indicator":
+            parts.append(missing[:, None])
+        return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+
+    def scaled(self, chunk: Chunk, counts: Counts) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+        """Return what `Scaled` does; values beyond a limit of detection that has no feature are counted as clipped."""
+        if not self.limits and isinstance(chunk.columns[self.name], Text):
+            counts.add(self.name, clipped=int(np.count_nonzero(self._sides(chunk))))
+        return super().scaled(chunk, counts)
+
+    def _sides(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
+        """Return -1 for values below a limit of detection, 1 for those above one, else 0."""
+
+        def side(text: str) -> float:
+            try:
+                return -1.0 if parse_limit(text, chunk.decimal)[0] == BELOW else 1.0
+            except ValueError:
+                return 0.0
+
+        return np.nan_to_num(chunk.numbers(self.name, side, key=f"{self.name}, sides")[0])
+
+    @property
+    def units(self) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+        """One over the scale, around the centre; hats and the indicator have none."""
+        slopes, shifts = np.ones(len(self.features)), np.zeros(len(self.features))
+        slopes[0], shifts[0] = 1 / self.scale, -self.centre / self.scale
+        return slopes, shifts
+
+
+@dataclass(frozen=True)
+class Date(Number):
+    """A column of dates. Bounds, centre, scale and knots are in days since 2000-01-01.
+
+    order: of day and month in dates such as 03/04/2024: "dmy" or "mdy". 2024-04-03 and 3 Apr 2024 need none.
+
+    >>> Date("seen", low=0, high=366, centre=183, scale=100).read("01.02.2000", ".")
+    31.0
+    """
+
+    order: str = "dmy"
+    what: ClassVar = "a date"
+
+    def __post_init__(self) -> None:
+        one_of(f"order of column {self.name!r}", self.order, ORDERS)
+        super().__post_init__()
+        first, last = ((day - EPOCH).days for day in (datetime.date.min, datetime.date.max))
+        if not first <= self.low < self.high <= last:
+            raise InputError(
+                f"Expected bounds of column {self.name!r} as days since {EPOCH}, from {first} to {last}, got "
+                f"{self.low:g} and {self.high:g}."
+            )
+
+    @property
+    def comments(self) -> Mapping[str, str]:  # type: ignore[override]
+        """The dates that days mean."""
+        return {key: str(day_of(getattr(self, key))) for key in ("low", "high", "centre")} | {"scale": "days"}
+
+    @property
+    def shown(self) -> str:
+        """First and last day, centre and scale."""
+        first, last, centre = (day_of(each) for each in (self.low, self.high, self.centre))
+        return f"{first} to {last}, centre {centre}, scale {self.scale:g} days"
+
+    @property
+    def reads(self) -> dict[str, Kind]:
+        """The column, as text."""
+        return {self.name: TEXT}
+
+    def read(self, text: str, decimal: str) -> float:
+        """Return the days since 2000-01-01, NaN for a missing date, or raise ValueError."""
+        return math.nan if plain(text) in self.missing_values else parse_date(text, self.order)
+
+
+def day_of(days: float) -> datetime.date:
+    """Return the date so many days after 2000-01-01."""
+    return EPOCH + datetime.timedelta(days=round(days))

@@ -1,0 +1,193 @@
+"""Text files of comma- or otherwise separated values, parsed by Arrow in blocks.
+
+A column of which Arrow does not understand a value as a number is text from there on: `fedvi.tables.reading.words` may
+know better. What Arrow cannot parse at all is parsed once more by one thread, which counts rows.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import mmap
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from fedvi.errors import InputError
+from fedvi.tables.reading.arrow_tables import chunks_of
+from fedvi.tables.reading.source import (
+    AS_IT_IS,
+    GIVE_ENCODING,
+    NUMBER,
+    TEXT,
+    Chunk,
+    Dialect,
+    Kind,
+    TableSource,
+    first_line,
+    in_one_line,
+)
+from fedvi.tables.reading.text_files import BLOCK_BYTES, MARK, Survey, TextFile, is_zipped, marked
+from fedvi.tables.reading.words import MISSING, POINT
+
+BLANKS = (("", ""), (" ", ""), ("", " "))
+AT_ONCE = 4
+"""Blocks that are parsed together, where a file can be cut at any line."""
+
+WORDS_AND_BLANKS = [before + word + after for word in sorted(MISSING) for before, after in BLANKS]
+
+
+class CsvReader(TableSource):
+    """A text file with a header, which tells what separates values. No row may be longer than `BLOCK_BYTES`.
+
+    private: nothing is guessed by rows, lines that are no rows are skipped, and bytes that are no text are replaced.
+    """
+
+    def __init__(self, path: Path, name: str, dialect: Dialect, private: bool):
+        self.path, self.name, self.private = path, name, private
+        guess, word = "", ""
+        with in_one_line(name):
+            mark, seen = marked(path), Survey.of(path)
+            encoding = mark or dialect.encoding or ("utf-8" if private else seen.encoding)
+            if not (mark or dialect.encoding or private):
+                guess, word = seen.encoding, seen.word
+            self.file = TextFile(path, name, encoding)
+            self._simple = not (seen.quoted or mark or is_zipped(path)) and self.file.encoding == "utf-8"
+            self.size, notes = (path.stat().st_size, []) if private else self.file.notes()
+        super().__init__(name, self.file.columns, replace(dialect, encoding="" if mark else self.file.encoding))
+        if guess not in ("", "utf-8"):
+            shown = f" (if {word!r} is spelled right)" if word else ""
+            self.said.append(f"The text is read as {guess}{shown}. If that is wrong, give --encoding.")
+        if notes:
+            self.said.append(f"Below the rows, left out: {'; '.join(map(repr, notes))}.")
+
+    def _set_columns(self, columns: Iterable[object]) -> None:
+        super()._set_columns(columns)
+        self.given = {name: name for name in self.columns}  # as it is told to Arrow
+        self.delimiter = self.file.delimiter
+
+    def find_header(self, names: list[str]) -> None:
+        """Take the first line that has all these names."""
+        if self.file.find(names):
+            self._set_columns(self.file.columns)
+
+    def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
+        kinds, done = dict(wanted), 0
+        while self.file.has_rows:
+            try:
+                for chunk in chunks_of(self._blocks(kinds, skip=done), wanted, self, done, strict=not self.private):
+                    done = chunk.start + chunk.rows
+                    yield chunk
+                return
+            except pa.ArrowInvalid as error:
+                column = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to double", str(error))
+                if column is None:
+                    raise self._explained(error, done) from None
+                kinds[self.columns[int(column[1])]] = TEXT
+            except UnicodeError as error:
+                where = f"{self.file.encoding.upper()} text in {self.name} after row {done}"
+                raise InputError(f"Expected {where}: {error}. {GIVE_ENCODING}") from None
+
+    def _blocks(self, kinds: dict[str, Kind], skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield record batches without the first `skip` rows. Of text, only distinct values are kept, as bytes."""
+        for batch in self._parts(kinds) if self._simple else self._stream(kinds):
+            if batch.num_rows > skip:
+                yield batch.slice(skip)
+            skip = max(skip - batch.num_rows, 0)
+
+    def _parts(self, kinds: dict[str, Kind]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a file without quotes, which can be cut at any line: parts are parsed by all cores."""
+        with open(self.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as lines:
+            start, blocks = self.file.start, 1
+            while start < self.size:
+                end = min(start + blocks * BLOCK_BYTES, self.size)
+                if end < self.size:
+                    end = lines.rfind(b"\n", start, end) + 1 or lines.find(b"\n", end, self.size) + 1 or self.size
+                part = pa.py_buffer(lines[start:end])
+                table = arrow_csv.read_csv(pa.BufferReader(part), *self._options(kinds, quotes=False))
+                self.fraction = end / self.size
+                start, blocks = end, AT_ONCE  # after a small one, for who only wants to look
+                yield from table.to_batches()
+
+    def _stream(self, kinds: dict[str, Kind], threads: bool = True) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of any file, one after the other."""
+        reading, *others = self._options(kinds, quotes=True)
+        reading.skip_rows, reading.skip_rows_after_names = self.file.titles, 1  # the header
+        reading.use_threads = threads
+        with self._opened() as (file, text), arrow_csv.open_csv(text, reading, *others) as batches:
+            for batch in batches:
+                self.fraction = min(file.tell() / max(self.size, 1), 1.0)
+                yield batch
+
+    def _options(self, kinds: dict[str, Kind], quotes: bool) -> tuple[Any, Any, Any]:
+        """Return how to read, to parse and to convert."""
+        texts = pa.dictionary(pa.int32(), pa.binary())
+        types = {NUMBER: pa.float64(), TEXT: texts, AS_IT_IS: texts}
+        return (
+            arrow_csv.ReadOptions(block_size=BLOCK_BYTES, column_names=list(self.columns)),
+            arrow_csv.ParseOptions(
+                delimiter=self.file.delimiter,
+                newlines_in_values=quotes,
+                invalid_row_handler=self._skip if self.private else None,
+            ),
+            arrow_csv.ConvertOptions(
+                include_columns=list(kinds),
+                column_types={name: types[kind] for name, kind in kinds.items()},
+                null_values=WORDS_AND_BLANKS,
+                strings_can_be_null=False,
+                decimal_point=self.dialect.decimal or POINT,
+            ),
+        )
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[Any, Any]]:
+        """Give the file, without the notes below its rows, and what Arrow reads from it: UTF-8."""
+        cut = self.size < self.path.stat().st_size
+        with pa.memory_map(str(self.path)) if cut else pa.OSFile(str(self.path)) as whole:
+            file = pa.BufferReader(whole.read_buffer(self.size)) if cut else whole
+            text = pa.CompressedInputStream(file, "gzip") if is_zipped(self.path) else file
+            yield file, text if self.file.encoding == "utf-8" else pa.TransformInputStream(text, self._transcoder())
+
+    def _transcoder(self) -> Callable[[Any], bytes]:
+        """Return what makes UTF-8 of the file's bytes, block by block."""
+        decoder = codecs.getincrementaldecoder(self.file.encoding)("replace" if self.private else "strict")
+
+        def transcode(block: Any) -> bytes:
+            text: str = decoder.decode(bytes(block))
+            return text.removeprefix(MARK).encode()
+
+        return transcode
+
+    def _skip(self, row: Any) -> str:
+        """Skip a line that is no row; called by Arrow, in any thread."""
+        self.skipped += 1
+        return "skip"
+
+    def _explained(self, error: Exception, done: int) -> InputError:
+        """Return what is wrong, and in which row."""
+        try:
+            for _ in self._stream({self.columns[0]: TEXT}, threads=False):
+                pass
+        except pa.ArrowInvalid as again:
+            error = again
+        if "straddl" in str(error):
+            return InputError(
+                f"Expected rows of at most {BLOCK_BYTES} bytes in {self.name}, got a longer one after row {done}. "
+                "Is a quotation mark not closed?"
+            )
+        found = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
+        if found is None:
+            return InputError(f"Expected to read {self.name}, got: {first_line(error)}.")
+        row, expected, got = (int(number) for number in found.groups())
+        why = f"is a delimiter ({self.file.delimiter!r}) missing, or one within a value not quoted?"
+        if row == self.file.titles + 2 and got == expected + 1:
+            why = "do rows begin with a name that the header leaves out? In R, use write.csv, or col.names = NA."
+        return InputError(
+            f"Expected {expected} values in row {row - 1 - self.file.titles} of {self.name}, as the header has, got "
+            f"{got}: {why}"
+        )

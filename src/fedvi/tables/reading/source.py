@@ -1,0 +1,336 @@
+"""Tables of all kinds, read in chunks: text files, workbooks, Parquet, Arrow files, data frames, dictionaries.
+
+`open_table` returns a `TableSource`. It yields the wanted columns chunk by chunk, each as numbers or as text:
+
+    numbers   float64, NaN where a value is missing
+    text      a code per row and the distinct strings of the chunk, -1 where a value is missing
+
+Who wants numbers gets them where all values of a chunk are plain numbers, and text elsewhere: what words mean is in
+`fedvi.tables.reading.words`. Memory is that of a few chunks, however long the table is. Every error is one line that
+names the place. In errors, rows are counted from 1, the header not counted.
+
+**At a site** nothing may depend on a row but what is made of that row: there a table is opened as `private`. Nothing is
+guessed then, and a line that is no row is skipped, not refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from fedvi.checks import near, one_of
+from fedvi.errors import InputError
+from fedvi.tables.reading.words import COMMA, POINT, parse_number, plain
+
+Kind = Literal["number", "text", "as it is"]
+NUMBER: Kind = "number"
+TEXT: Kind = "text"
+AS_IT_IS: Kind = "as it is"
+"""Numbers if the table says that they are; text files say nothing."""
+
+TEXT_FILES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+PARQUET_FILES = (".parquet", ".pq")
+ARROW_FILES = (".arrow", ".feather", ".ipc")
+GIVE_ENCODING = "Give its encoding, such as --encoding latin-1 (encoding='latin-1' in Python), or convert it."
+EXCEL_FILES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a table was written, as far as it does not say so itself. Empty: nobody has said; then it is guessed.
+
+    encoding: of a text file. sheet: of a workbook.
+    decimal: what separates decimals in numbers such as 45.123 or 1,234, which leave it open: "." or ",".
+    """
+
+    encoding: str = ""
+    decimal: str = ""
+    sheet: str = ""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if not isinstance(getattr(self, field.name), str):
+                raise InputError(f"Expected {field.name} of a dialect as text, got {getattr(self, field.name)!r}.")
+        one_of("decimal", self.decimal, ("", POINT, COMMA))
+
+    def with_given(self, **given: str) -> Dialect:
+        """Return the dialect with those values that were given, which are not empty."""
+        return dataclasses.replace(self, **{name: value for name, value in given.items() if value})
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A text column of a chunk: `values[codes[i]]` is row i, and -1 a row without a value.
+
+    ordered: whether somebody has put the values in this order. read: numbers of all values, once somebody has asked.
+    """
+
+    codes: np.ndarray
+    values: list[str]
+    ordered: bool = False
+    read: dict[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
+
+    def word(self, row: int) -> str:
+        """Return the value of a row that has one."""
+        return self.values[self.codes[row]]
+
+    def numbers(self, read: Callable[[str], float], key: str) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+        """Return the number of every row, NaN without one, and which rows hold text that `read` does not take.
+
+        key: what tells one way to read from another; parts of a column share what was read.
+        """
+        if key not in self.read:
+            numbers = np.full(len(self.values) + 1, np.nan)  # code -1 is the last
+            foreign = np.zeros(len(self.values) + 1, bool)
+            for code, value in enumerate(self.values):
+                try:
+                    numbers[code] = read(value)
+                except ValueError:
+                    foreign[code] = True
+            self.read[key] = numbers, foreign
+        numbers, foreign = self.read[key]
+        return numbers[self.codes], foreign[self.codes]
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Rows `start`, `start + 1`, ... of a table; `start` counts from 0.
+
+    table: its name, for errors. decimal: of words that leave it open. strict: refuse a row for what it holds.
+    """
+
+    table: str
+    start: int
+    rows: int
+    columns: Mapping[str, np.ndarray | Text]
+    decimal: str = POINT
+    strict: bool = True
+
+    def text(self, name: str) -> Text:
+        """Return a column as text."""
+        column = self.columns[name]
+        if isinstance(column, Text):
+            return column
+        values, codes = np.unique(column, return_inverse=True)
+        words = [plain(repr(value)) for value in values.tolist()]
+        return Text(np.where(np.isnan(column), -1, codes), words)
+
+    def numbers(
+        self, name: str, read: Callable[[str], float] | None = None, key: str = ""
+    ) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+        """Return a column as numbers, NaN where a value is missing, and which rows hold text that is none.
+
+        read: what makes a number of a text, or raises ValueError; None for `parse_number`. key: its name.
+        """
+        column = self.columns[name]
+        if isinstance(column, Text):
+            return column.numbers(read or (lambda text: parse_number(text, self.decimal)), key)
+        return column, np.zeros(len(column), bool)
+
+    def word(self, row: int, name: str) -> str:
+        """Return a value that is there, as people read it."""
+        column = self.columns[name]
+        return column.word(row) if isinstance(column, Text) else f"{column[row]:.10g}"
+
+    def place(self, row: int, column: str) -> str:
+        """Return where a value stands, for errors; `row` counts from 0 in this chunk."""
+        return place(self.table, self.start + row, column)
+
+    def part(self, first: int, last: int) -> Chunk:
+        """Return rows `first` to `last` of the chunk."""
+        rows = slice(first, last)
+        columns = {
+            name: dataclasses.replace(column, codes=column.codes[rows]) if isinstance(column, Text) else column[rows]
+            for name, column in self.columns.items()
+        }
+        return dataclasses.replace(self, start=self.start + first, rows=last - first, columns=columns)
+
+
+class TableSource(ABC):
+    """A table that can be read in chunks, as often as its source can.
+
+    name: how errors call it. columns: the names of its columns; given: how the source itself calls each.
+    index: those of the columns that are a frame's index.
+    dialect: how it was written. said: what people should know about how it is read.
+    delimiter: what separates values in a text file. fraction: how much of it was read, from 0 to 1.
+    skipped: lines that are no rows.
+    """
+
+    fraction: float = 0.0
+    delimiter: str = ""
+    skipped: int = 0
+    index: tuple[str, ...] = ()
+
+    def __init__(self, name: str, columns: Iterable[object], dialect: Dialect):
+        self.name, self.dialect, self.said = name, dialect, list[str]()
+        self._set_columns(columns)
+
+    def _set_columns(self, columns: Iterable[object]) -> None:
+        """Take the names of columns; those without one are called by their place."""
+        given = list(map(str, columns))
+        self.columns = tuple(name.strip() or f"unnamed {number}" for number, name in enumerate(given, 1))
+        self.given = dict(zip(self.columns, given, strict=True))
+        check_once(self.columns, f"column of {self.name}")
+        if not self.columns:
+            raise InputError(f"Expected columns in {self.name}, got none.")
+
+    def chunks(self, wanted: Mapping[str, Kind]) -> Generator[Chunk, None, None]:
+        """Yield the wanted columns, chunk by chunk, or raise `InputError` naming row, column and value."""
+        self.require(wanted)
+        start, self.skipped = 0, 0
+        with in_one_line(self.name), contextlib.closing(self._read(dict(wanted))) as found:
+            for chunk in found:
+                start = chunk.start + chunk.rows
+                if chunk.rows:
+                    yield dataclasses.replace(chunk, decimal=self.dialect.decimal or POINT)
+        if start == 0:
+            raise InputError(f"Expected rows in {self.name}, got only a header with {len(self.columns)} columns.")
+
+    def require(self, names: Iterable[str]) -> None:
+        """Raise `InputError` for a column that is not there, with those that are."""
+        names = list(names)
+        self.find_header(names)
+        for name in names:
+            if name not in self.columns:
+                there = ", ".join(self.columns[:30]) + (", ..." if len(self.columns) > 30 else "")
+                raise InputError(f"Expected column {name!r} in {self.name}, got {there}.{near(name, self.columns)}")
+
+    def find_header(self, names: list[str]) -> None:  # noqa: B027 - most have one header
+        """Take the header that has these names, where it may be elsewhere than expected."""
+
+    @abstractmethod
+    def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
+        """Yield chunks of columns that are there."""
+
+
+@runtime_checkable
+class SpeaksArrow(Protocol):
+    """A table of pandas, polars, pyarrow and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+Source = str | os.PathLike[str] | TableSource | SpeaksArrow | Mapping[str, Any]
+"""The path of a table, a reader, an object that speaks Arrow, or a dictionary of columns."""
+
+
+def open_table(
+    source: Source,
+    dialect: Dialect | None = None,
+    *,
+    encoding: str = "",
+    decimal: str = "",
+    sheet: str = "",
+    private: bool = False,
+) -> TableSource:
+    """Return a reader of a table.
+
+    dialect: how it was written, such as a schema says. encoding, decimal, sheet: the same, where it is another.
+    private: at a site: nothing is guessed, and no line is refused.
+
+    >>> table = open_table({"age": [50, None], "sex": ["F", "M"]})
+    >>> [chunk.numbers("age")[0].tolist() for chunk in table.chunks({"age": "number"})]
+    [[50.0, nan]]
+    """
+    from fedvi.tables.reading.arrow_tables import ObjectReader, table_of
+
+    if isinstance(source, TableSource):
+        return source
+    written = (dialect or Dialect()).with_given(encoding=encoding, decimal=decimal, sheet=sheet)
+    if isinstance(source, str | os.PathLike):
+        return _open_file(Path(source), str(source), written, private)
+    if isinstance(source, Mapping):
+        return ObjectReader(table_of(source), "the dictionary", written)
+    if isinstance(source, SpeaksArrow):
+        kind = type(source)
+        return ObjectReader(source, f"the {kind.__module__.split('.')[0]} {kind.__name__}", written)
+    raise InputError(
+        f"Expected the path of a table, a data frame or a dictionary of columns, got {type(source).__name__}. "
+        "Objects must speak Arrow, as those of pandas 2.2, polars and pyarrow do."
+    )
+
+
+def _open_file(path: Path, name: str, dialect: Dialect, private: bool) -> TableSource:
+    from fedvi.tables.reading.arrow_tables import ArrowReader, ParquetReader
+    from fedvi.tables.reading.csv_tables import CsvReader
+    from fedvi.tables.reading.excel_tables import ExcelReader
+
+    with in_one_line(name):
+        if path.is_dir():
+            raise InputError(f"Expected the file of a table, got the directory {name}.")
+        with open(path, "rb"):  # whether it is there, and may be read
+            pass
+    lower = path.name.lower()
+    if lower.endswith(TEXT_FILES):
+        return CsvReader(path, name, dialect, private)
+    if lower.endswith(PARQUET_FILES):
+        return ParquetReader(path, name, dialect)
+    if lower.endswith(ARROW_FILES):
+        return ArrowReader(path, name, dialect)
+    if lower.endswith(EXCEL_FILES):
+        return ExcelReader(path, name, dialect)
+    known = ", ".join((*TEXT_FILES, *EXCEL_FILES, *PARQUET_FILES, *ARROW_FILES))
+    raise InputError(f"Expected the name of a table to end with one of {known}, got {name}.")
+
+
+def ahead(chunks: Iterator[Chunk]) -> Generator[Chunk, None, None]:
+    """Yield chunks, each being read while the one before it is in use."""
+    pool = ThreadPoolExecutor(1)
+    coming = pool.submit(next, chunks, None)
+    try:
+        while (chunk := coming.result()) is not None:
+            coming = pool.submit(next, chunks, None)
+            yield chunk
+    finally:
+        wait([coming])  # a generator cannot be closed while it runs
+        pool.shutdown(wait=False)
+
+
+# Where an error is.
+
+
+def check_once(names: Iterable[str], what: str) -> None:
+    """Raise `InputError` for a name that comes twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"Expected every {what} once, got {name!r} twice. Rename one.")
+        seen.add(name)
+
+
+def place(name: str, row: int, column: str) -> str:
+    """Return where a value stands, for errors; `row` counts from 0."""
+    return f"row {row + 1} of column {column!r} of {name}"
+
+
+@contextlib.contextmanager
+def in_one_line(name: str) -> Iterator[None]:
+    """Turn what the libraries raise for bad data and bad files into an `InputError` of one line."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except InputError:
+        raise
+    except PermissionError:
+        raise InputError(f"Expected to be allowed to read {name}, got permission denied.") from None
+    except FileNotFoundError:
+        raise InputError(f"Expected a table at {name}, got no such file.") from None
+    except (OSError, EOFError, UnicodeError, pa.ArrowException) as error:
+        raise InputError(f"Expected to read {name}, got: {first_line(error)}.") from None
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, in one line and without a full stop."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).strip()[:300].rstrip(".:")

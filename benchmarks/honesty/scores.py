@@ -77,10 +77,11 @@ def add(columns: Columns, estimate: Estimate, drawn: Drawn) -> None:
         columns.setdefault("arrived", []).append(int(estimate.arrived))
     if estimate.distance is not None:
         columns.setdefault("distance", []).append(float(f"{estimate.distance:.3g}"))
+    sds = np.sqrt(np.diag(estimate.covariance))
+    columns.setdefault("sd", []).append(float(f"{np.median(sds):.4g}"))
     if "first" not in columns:
-        sd = np.sqrt(np.diag(estimate.covariance))
         columns["first"] = {
-            name: [float(f"{value:.5g}") for value in values] for name, values in (("mean", estimate.mean), ("sd", sd))
+            name: [float(f"{value:.5g}") for value in values] for name, values in (("mean", estimate.mean), ("sd", sds))
         }
 
 

@@ -135,7 +135,11 @@ class Database(Closing):
         except sqlite3.ProgrammingError as error:
             raise cls.failed(f"{path}: {error} Use it in the thread that opened it, until it is closed.") from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            raise cls.damaged(f"{path} is damaged: {error}. Restore the newest copy.") from error
+            raise cls.damaged(
+                f"Expected a file of fedvi, such as a ledger, at {path}, got one that cannot be read as that ({error}). "
+                "If it is something else, such as a table, give the right path. If not, it is damaged: restore the "
+                "newest copy."
+            ) from error
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:

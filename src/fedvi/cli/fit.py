@@ -11,16 +11,21 @@ import typer
 from fedvi.cli.options import (
     TABLE_HELP,
     AsJson,
+    Covariance,
     Decimal,
     Delta,
     Encoding,
     Force,
     Nameless,
+    Priors,
+    PriorSd,
+    Questions,
     SchemaFile,
     Sheet,
     SiteColumn,
     Strict,
     parsed_delta,
+    parsed_priors,
     require_new,
     show_counts,
 )
@@ -61,17 +66,8 @@ def fit(
         bool, typer.Option("--not-private", help="Add no noise, to see what privacy costs.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Set the seed; the same seed gives the same file.")] = 0,
-    questions: Annotated[
-        int | None,
-        typer.Option(min=2, metavar="N", help="Ask every site N questions. Default: the plan's own number."),
-    ] = None,
-    covariance: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND",
-            help="full: true intervals; diagonal: predictions with many columns and little privacy. Default: auto.",
-        ),
-    ] = "auto",
+    questions: Questions = None,
+    covariance: Covariance = "auto",
     standardise: Annotated[
         bool, typer.Option("--standardise", help="Spend a tenth of the budget on centres and scales of numbers.")
     ] = False,
@@ -79,16 +75,8 @@ def fit(
         int, typer.Option(min=1, metavar="N", help="Join sites with fewer rows to one site 'other'.")
     ] = 1,
     nameless: Nameless = None,
-    prior_sd: Annotated[
-        float | None,
-        typer.Option(
-            "--prior-sd", metavar="SD", help="Set the prior's standard deviation of a weight. Default: 1; numbers: 3.2."
-        ),
-    ] = None,
-    prior: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN=MEAN,SD", help="Set the prior of a column's weights, or of a feature's."),
-    ] = None,
+    prior_sd: PriorSd = None,
+    prior: Priors = None,
     test: Annotated[Path | None, typer.Option(metavar="TABLE", help="Score predictions on these rows.")] = None,
     strict: Strict = False,
     encoding: Encoding = "",
@@ -128,7 +116,7 @@ def fit(
         min_rows=min_rows,
         nameless=nameless,
         prior_sd=prior_sd,
-        priors=_priors(prior),
+        priors=parsed_priors(prior),
         strict=strict,
         progress=False if as_json else None,
     )
@@ -146,19 +134,6 @@ def fit(
         )
     else:
         _show_fit(fitted, out, scores)
-
-
-def _priors(given: list[str] | None) -> dict[str, tuple[float, float]]:
-    """Return means and standard deviations by column, from texts like `age=0,0.5`."""
-    found = {}
-    for text in given or ():
-        name, _, pair = text.rpartition("=")
-        try:
-            mean, sd = map(float, pair.split(","))
-        except ValueError:
-            raise InputError(f"Expected --prior COLUMN=MEAN,SD, such as age=0,0.5, got {text!r}.") from None
-        found[name] = (mean, sd)
-    return found
 
 
 def _public_rows(given: list[str] | None) -> dict[str, int] | None:

@@ -24,7 +24,7 @@ NARROWEST = 11
 SIGNS, PLAIN_SIGNS = "┊─●", "|-o"
 """What intervals are drawn with; in terminals that know no others, with letters."""
 
-PRIOR_DECIDES = "* The prior decides: the posterior is more than half as wide. Its interval says little about the rows."
+DECIDED = "* The prior decides: the posterior is more than half as wide. Its interval says little about the rows."
 
 
 def inspect(
@@ -73,7 +73,7 @@ def inspect(
         return
     more = [f"{len(coefficients) - top} more; see --top."] if len(coefficients) > top else []
     shown = coefficients[:top]
-    decided = [PRIOR_DECIDES] if any(each.prior_decides for each in shown) else []
+    decided = [DECIDED] if any(each.prior_decides for each in shown) else []
     show(_table_of(shown, level, fitted.schema.target.unit), *decided, *more, *_origin(fitted), *written)
 
 

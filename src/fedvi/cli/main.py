@@ -19,6 +19,7 @@ from fedvi.cli.budget import budget
 from fedvi.cli.experiments import report, reproduce, simulate
 from fedvi.cli.federation import app as federation
 from fedvi.cli.fit import fit
+from fedvi.cli.forecast import forecast
 from fedvi.cli.inspect import inspect
 from fedvi.cli.ledger import app as ledger
 from fedvi.cli.predict import predict
@@ -34,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for command in (fit, predict, inspect, reproduce, simulate, report, budget, audit):
+for command in (forecast, fit, predict, inspect, reproduce, simulate, report, budget, audit):
     app.command()(command)
 for name, group in {"federation": federation, "site": site, "ledger": ledger, "schema": schema}.items():
     app.add_typer(group, name=name)

@@ -34,6 +34,26 @@ Sheet = Annotated[str, typer.Option(metavar="NAME", help="Read this sheet of a w
 Strict = Annotated[
     bool, typer.Option("--strict", help="Refuse values that the schema does not expect, instead of counting them.")
 ]
+Questions = Annotated[
+    int | None, typer.Option(min=2, metavar="N", help="Ask every site N questions. Default: the plan's own number.")
+]
+Covariance = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help="full: true intervals; diagonal: predictions with many columns and little privacy. Default: auto.",
+    ),
+]
+PriorSd = Annotated[
+    float | None,
+    typer.Option(
+        "--prior-sd", metavar="SD", help="Set the prior's standard deviation of a weight. Default: 1; numbers: 3.2."
+    ),
+]
+Priors = Annotated[
+    list[str] | None,
+    typer.Option("--prior", metavar="COLUMN=MEAN,SD", help="Set the prior of a column's weights, or of a feature's."),
+]
 Nameless = Annotated[
     str | None, typer.Option(metavar="SITE", help="Give rows without a site to this one. Default: refuse them.")
 ]
@@ -62,6 +82,19 @@ def parsed_delta(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def parsed_priors(given: list[str] | None) -> dict[str, tuple[float, float]]:
+    """Return means and standard deviations by column, from texts like `age=0,0.5`."""
+    found = {}
+    for text in given or ():
+        name, _, pair = text.rpartition("=")
+        try:
+            mean, sd = map(float, pair.split(","))
+        except ValueError:
+            raise InputError(f"Expected --prior COLUMN=MEAN,SD, such as age=0,0.5, got {text!r}.") from None
+        found[name] = (mean, sd)
+    return found
 
 
 def several(given: list[str] | None, columns: Collection[str] = ()) -> list[str]:

@@ -37,7 +37,7 @@ from fedvi.fitting.answered import Answered
 from fedvi.fitting.posterior_file import part_of, read_posterior, write_posterior
 from fedvi.fitting.records import Coefficient, SiteRecord
 from fedvi.inference.question import Question
-from fedvi.inference.reading.base import Plan
+from fedvi.inference.reading.base import PRIOR_DECIDES, Plan
 from fedvi.models.base import Model
 from fedvi.models.predictive import reach_of
 from fedvi.pytree import leaves, tree_map
@@ -54,9 +54,6 @@ FORMAT = 4
 
 CLOSE = 1e-2
 """Standard deviations by which two readings of the same answers may differ: machines round differently."""
-
-PRIOR_DECIDES = 0.5
-"""Of the prior's standard deviation: a wider posterior is mostly the prior's."""
 
 PARTS = ("prior", "posterior", "factors")
 PACKAGES = ("fedvi", "jax", "numpy")

@@ -7,6 +7,7 @@ NaN for many rows would give a posterior that looks like any other. Simulations 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def is_proven(model: Model) -> bool:
 
 
 def rows_without_number(model: Model, q: GaussianFamily, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the numbers of the rows for which the model or its gradient is NaN or infinite under q."""
+    """Return the numbers of the rows for which the model is NaN under q, or finite with a gradient that is NaN."""
     if is_proven(model):
         return np.zeros(0, int)
     coordinates, z = q.coordinates(), _draws(model, q)
@@ -41,7 +42,7 @@ def rows_without_number(model: Model, q: GaussianFamily, x: np.ndarray, y: np.nd
     for start in range(0, len(x), AT_ONCE):
         rows = jnp.asarray(x[start : start + AT_ONCE]), jnp.asarray(y[start : start + AT_ONCE])
         if not bool(jax.jit(_all_finite)(model, coordinates, *rows, z)):
-            found.append(start + np.flatnonzero(~np.asarray(jax.jit(_finite_rows)(model, coordinates, *rows, z))))
+            found.append(start + np.flatnonzero(~np.asarray(jax.jit(_rows_with_numbers)(model, coordinates, *rows, z))))
     return np.concatenate(found) if found else np.zeros(0, int)
 
 
@@ -52,7 +53,7 @@ def check_finite(model: Model, q: GaussianFamily, x: np.ndarray, y: np.ndarray, 
         row = int(bad[0])
         line = line_of(model, q, x[row : row + 1], y[row : row + 1])
         raise InputError(
-            f"Expected the model to give a finite number for every row, got NaN or infinity for {len(bad)} of {len(x)} "
+            f"Expected the model to give a number for every row, got NaN for {len(bad)} of {len(x)} "
             f"rows {where}{f', from {line}' if line else ''}. Private steps would leave such rows out without a word. "
             "Correct the likelihood, such as log(x) where x may be 0 or negative."
         )
@@ -85,12 +86,18 @@ def _draws(model: Model, q: GaussianFamily) -> Any:
 
 
 def _all_finite(model: Any, q: Any, x: Any, y: Any, z: Any) -> Any:
-    return jnp.all(_finite_leaves(_value_and_gradient(model, q, x, y, z)))
+    """Tell whether all values and their gradient are finite: then no row has to be looked at by itself."""
+    value, gradient = _value_and_gradient(model, q, x, y, z)
+    return jnp.all(jnp.isfinite(value)) & _all(jnp.isfinite, gradient)
 
 
-def _finite_rows(model: Any, q: Any, x: Any, y: Any, z: Any) -> Any:
+def _rows_with_numbers(model: Any, q: Any, x: Any, y: Any, z: Any) -> Any:
+    """Tell for every row whether its value is a number, and so is its gradient unless the value is infinite."""
+
     def of_row(row: tuple[Any, Any]) -> Any:
-        return _finite_leaves(_value_and_gradient(model, q, row[0][None], row[1][None], z))
+        value, gradient = _value_and_gradient(model, q, row[0][None], row[1][None], z)
+        fine = _all(lambda leaf: ~jnp.isnan(leaf), gradient)
+        return ~jnp.isnan(value[0]) & (fine | jnp.isinf(value[0]))
 
     return jax.lax.map(of_row, (x, y), batch_size=256)
 
@@ -100,5 +107,5 @@ def _value_and_gradient(model: Any, q: Any, x: Any, y: Any, z: Any) -> Any:
     return model.expected_log_likelihood(q, x, y, z), model.gradient(q, x, y, jnp.ones(x.shape[0], dtype), z)
 
 
-def _finite_leaves(tree: Any) -> Any:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+def _all(holds: Callable[[Any], Any], tree: Any) -> Any:
+    return jnp.all(jnp.stack([jnp.all(holds(leaf)) for leaf in jax.tree.leaves(tree)]))

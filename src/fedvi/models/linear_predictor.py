@@ -57,8 +57,15 @@ class GaussHermite:
 
     def points(self, z: Float[Array, " s"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
         """Return nodes and weights, as arrays like z."""
-        (nodes, weights), xp = np.polynomial.hermite_e.hermegauss(self.nodes), namespace(z)
-        return xp.asarray(nodes, z.dtype), xp.asarray(weights / weights.sum(), z.dtype)
+        (nodes, weights), xp = _nodes(self.nodes), namespace(z)
+        return xp.asarray(nodes, z.dtype), xp.asarray(weights, z.dtype)
+
+
+@functools.cache
+def _nodes(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nodes, and weights that add up to 1."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
 
 
 @pytree

@@ -74,8 +74,7 @@ def encode(
     ({'age': 1}, 1)
     """
     reader = open_table(source, schema.dialect, private=private)
-    encoder = Encoder(schema, reader, site_column, target, strict, private, nameless)
-    parts = list(encoder.chunks())
+    parts = list(Encoder(schema, site_column, target, strict, private, nameless).chunks(reader))
     counts = sum((part.counts for part in parts), Counts())
     sites = np.concatenate([part.sites for part in parts if part.sites is not None]) if site_column else None
     y = np.concatenate([part.y for part in parts if part.y is not None]) if target else None
@@ -95,44 +94,44 @@ def encode_chunks(schema: Schema, source: Source, **how: Any) -> Iterator[Encode
 
     how: as in `encode`.
     """
-    yield from Encoder(schema, open_table(source, schema.dialect), **how).chunks()
+    yield from Encoder(schema, **how).chunks(open_table(source, schema.dialect))
 
 
 class Encoder:
-    """Encodes chunks of one table; see `encode`. wanted: which columns it reads, and how."""
+    """Encodes chunks of tables; see `encode`. wanted: which columns it reads, and how."""
 
     def __init__(
         self,
         schema: Schema,
-        reader: TableSource,
         site_column: str | None = None,
         target: bool = True,
         strict: bool = False,
         private: bool = False,
         nameless: str | None = None,
     ):
-        self.schema, self.reader, self.site_column = schema, reader, site_column
+        self.schema, self.site_column = schema, site_column
         self.strict, self.private, self.nameless = strict, private, nameless
         self.target = schema.target if target else None
         self.wanted = schema.reads(target=target)
         if site_column is not None:
             self.wanted[site_column] = TEXT  # a number of the schema is read out of it all the same
 
-    def chunks(self) -> Iterator[Encoded]:
-        """Yield all chunks; in the end, refuse a table in which a column has no value at all."""
+    def chunks(self, reader: TableSource) -> Iterator[Encoded]:
+        """Yield all chunks of a table; in the end, refuse one in which a column has no value at all."""
         total = Counts()
         size = max(1, CHUNK_BYTES // (4 * self.schema.dim))
-        with closing(self.reader.chunks(self.wanted)) as chunks, closing(ahead(chunks)) as coming:
+        with closing(reader.chunks(self.wanted)) as chunks, closing(ahead(chunks)) as coming:
             for found in coming:
                 chunk = replace(found, strict=self.strict)
                 for first in range(0, chunk.rows, size):
-                    encoded = self._encoded(chunk.part(first, min(first + size, chunk.rows)))
+                    encoded = self.encoded(chunk.part(first, min(first + size, chunk.rows)))
                     total += encoded.counts
                     yield encoded
         if not self.private:
-            total.check_measured(self.reader.name)
+            total.check_measured(reader.name)
 
-    def _encoded(self, chunk: Chunk) -> Encoded:
+    def encoded(self, chunk: Chunk) -> Encoded:
+        """Return the rows of a chunk encoded."""
         x = np.empty((chunk.rows, self.schema.dim), np.float32)
         y = None if self.target is None else np.empty(chunk.rows, np.float32)
         counts = Counts(chunk.rows)

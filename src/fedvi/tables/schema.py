@@ -33,6 +33,7 @@ from fedvi.tables.layout import Layout
 from fedvi.tables.parts import Part, Scaled
 from fedvi.tables.reading.source import Dialect, Kind, check_once
 from fedvi.tables.targets import Target
+from fedvi.tables.typical import Typical
 
 INTERCEPT = "(intercept)"
 
@@ -45,7 +46,8 @@ class Schema:
     """Columns in the order of their features, the target, whether the first feature is a constant 1, and interactions.
 
     dialect: how tables are written, unless a site says that its own are written in another way. site_column: that says
-    which site a row of a table of several sites belongs to. Neither is part of the digest.
+    which site a row of a table of several sites belongs to. typical: what rows are like, for forecasts. None of these
+    is part of the digest.
 
     >>> from fedvi.tables import BinaryTarget, Category, Number
     >>> columns = (Number("age", 0, 120, 50, 20, missing="indicator"), Category("sex", ("F", "M"), unknown="other"))
@@ -59,6 +61,7 @@ class Schema:
     interactions: tuple[Interaction, ...] = ()
     dialect: Dialect = dataclasses.field(default_factory=Dialect)
     site_column: str = ""
+    typical: Typical | None = None
 
     def __repr__(self) -> str:
         columns = f"{len(self.columns)} columns, {len(self.features)} features"
@@ -73,6 +76,8 @@ class Schema:
             instance("an interaction", interaction, Interaction)
         instance("the target", self.target, Target)
         instance("dialect", self.dialect, Dialect)
+        if self.typical is not None:
+            instance("typical", self.typical, Typical)
         if not isinstance(self.intercept, bool):
             raise InputError(f"Expected intercept to be true or false, got {self.intercept!r}.")
         if not self.columns:

@@ -12,6 +12,7 @@ from fedvi.tables.interactions import Interaction
 from fedvi.tables.parts import Part
 from fedvi.tables.reading.source import Dialect
 from fedvi.tables.schema import Schema
+from fedvi.tables.typical import Typical
 
 FORMAT = 3
 READ = (2, 3)
@@ -23,7 +24,10 @@ HEADER = """\
 # categories that are read from private rows tell about these rows.
 """
 DIALECT = "\n[dialect]  # how tables are written; a site whose table is written in another way says so itself\n"
-KEYS = ("format", "intercept", "site_column", "dialect", "target", "columns", "interactions")
+TYPICAL = (
+    "\n[typical]  # of rows, for forecasts: each feature's mean, mean square, and share that no other feature tells\n"
+)
+KEYS = ("format", "intercept", "site_column", "dialect", "typical", "target", "columns", "interactions")
 
 
 def toml_of(schema: Schema) -> str:
@@ -32,6 +36,7 @@ def toml_of(schema: Schema) -> str:
     text += f"site_column = {_toml(schema.site_column)}  # in tables of several sites\n" if schema.site_column else ""
     said = {key: value for key, value in dataclasses.asdict(schema.dialect).items() if value}
     text += DIALECT + "".join(f"{key} = {_toml(value)}\n" for key, value in said.items()) if said else ""
+    text += "" if schema.typical is None else TYPICAL + _typical_lines(schema.typical.to_plain(schema))
     text += "\n[target]\n" + _lines(schema.target)
     text += "".join("\n[[columns]]\n" + _lines(column) for column in schema.columns)
     return text + "".join(f"\n[[interactions]]\nof = {_toml(list(each.of))}\n" for each in schema.interactions)
@@ -70,9 +75,18 @@ def schema_of(content: dict[str, Any], where: str, allow: Allow, folder: Path | 
         crossed = tuple(Interaction(table.get("of", ())) for table in interactions)
         dialect = fill(Dialect, _table(content, "dialect"), "dialect")
         own = dialect, _text(content, "site_column")
-        return Schema(tuple(parts), target, content.get("intercept", True), crossed, *own)
+        schema = Schema(tuple(parts), target, content.get("intercept", True), crossed, *own)
+        if "typical" not in content:
+            return schema
+        return dataclasses.replace(schema, typical=Typical.from_plain(_table(content, "typical"), schema))
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+def _typical_lines(table: dict[str, Any]) -> str:
+    features = table.pop("features")
+    text = "".join(f"{key} = {_toml(value)}\n" for key, value in table.items()) + "[typical.features]\n"
+    return text + "".join(f"{_toml(name)} = {_toml(list(numbers))}\n" for name, numbers in features.items())
 
 
 def _table(content: dict[str, Any], key: str) -> dict[str, Any]:

@@ -47,6 +47,12 @@ NEWTON_LIMIT = 0.3
 """Standard deviations: a fit without privacy whose next Newton step is longer has not arrived."""
 
 
+PRIOR_DECIDES = 0.5
+"""Of the prior's standard deviation: a posterior that is wider is mostly the prior's."""
+
+WIDEST_PREDICTOR = 1e3
+"""Variance of predictors under the q of a question, at most: beyond it no outcome has any curvature to be seen."""
+
 ALWAYS_FULL, MOST_FULL = 12, 40
 """Columns up to which the covariance is read in full whatever the noise is, and at all."""
 
@@ -122,6 +128,10 @@ class Gaussian:
     def at(cls, mean: np.ndarray, precision: np.ndarray) -> Gaussian:
         """Return the Gaussian with this mean and precision matrix."""
         return cls(precision @ mean, precision, mean, symmetric(np.linalg.inv(precision)))
+
+    def narrowed(self, doubt: float, most: float) -> Gaussian:
+        """Return the Gaussian with so much less variance that `doubt`, a mean variance under it, is at most `most`."""
+        return self if doubt <= most else Gaussian.at(self.mean, self.precision * (doubt / most))
 
     def family(self) -> FullGaussian:
         """Return the same as a member of the family."""

@@ -28,6 +28,7 @@ from fedvi.families.messages import Messages
 from fedvi.inference.question import Question
 from fedvi.inference.reading.base import (
     NEWTON_LIMIT,
+    WIDEST_PREDICTOR,
     Gaussian,
     Plan,
     Reading,
@@ -51,7 +52,8 @@ def read_exact(
     seen = answers(questions, messages, bounded=False)
     if not seen:
         assumed = model.assumed_noise_variance or 1.0
-        question = question_at(first, np.eye(columns), noise_variance=assumed)
+        begin = first.narrowed(float(np.trace(first.covariance)), WIDEST_PREDICTOR)
+        question = question_at(begin, np.eye(columns), noise_variance=assumed)
         return Reading(first.family(), question, math.inf, NEWTON_LIMIT, np.ones(columns), assumed)
     last = seen[-1]
     noise = last.number("noise_variance")

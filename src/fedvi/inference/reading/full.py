@@ -39,6 +39,7 @@ from fedvi.families.base import GaussianFamily
 from fedvi.families.messages import Messages
 from fedvi.inference.question import Question
 from fedvi.inference.reading.base import (
+    WIDEST_PREDICTOR,
     Answer,
     Gaussian,
     Plan,
@@ -119,14 +120,14 @@ def next_question(
     """Return the question at q, about rows that are whitened by their expected curvature."""
     columns = rows.shape[1]
     doubt = float(forms(rows, q.covariance).mean())
-    if model.assumed_noise_variance is not None and doubt > WIDEST_DOUBT * noise_variance:
-        q = Gaussian.at(q.mean, q.precision * doubt / (WIDEST_DOUBT * noise_variance))
+    learned = model.assumed_noise_variance is not None
+    q = q.narrowed(doubt, WIDEST_DOUBT * noise_variance if learned else WIDEST_PREDICTOR)
     outlook = model.outlook(rows @ q.mean, forms(rows, q.covariance), noise_variance)
     curvature = (rows.T * outlook.curvature) @ rows / len(rows)
     values, vectors = np.linalg.eigh(curvature + RIDGE * np.trace(curvature) / columns * np.eye(columns))
     reach = 1.3 * (1 + rate / 20) ** 0.25 * math.sqrt(columns)
     curvature_weight = math.sqrt(CURVATURE_SHARE / (1 - CURVATURE_SHARE)) * 1.5 / math.sqrt(columns)
-    extra_weight = 0.0 if model.assumed_noise_variance is None else math.sqrt(EXTRA_SHARE) * reach
+    extra_weight = math.sqrt(EXTRA_SHARE) * reach if learned else 0.0
     whitening = (vectors / np.sqrt(values)) @ vectors.T
     return question_at(q, whitening, reach, (1.0, curvature_weight, extra_weight), noise_variance=noise_variance)
 

@@ -250,7 +250,7 @@ def read_book(database: Locked) -> Book:
         entries = [Entry(number, time, kind, json.loads(body), chain) for number, time, kind, body, chain in found]
     except (ValueError, LedgerError) as error:
         raise LedgerDamaged(
-            f"Expected a ledger at {where}, got a file without entries that can be read ({error}). If it is none, such "
-            "as a table, give the ledger's own path. If it was one, it is damaged: restore the newest copy."
+            f"Expected a ledger at {where}, got a file without entries that can be read ({error}). If it is something "
+            "else, give the ledger's own path. If not, it is damaged: restore the newest copy."
         ) from error
     return Book.read(entries, where)

@@ -27,12 +27,14 @@ from fedvi.tables.inferring.summaries import Looked, look
 from fedvi.tables.inferring.targets import decide_target
 from fedvi.tables.interactions import Interaction
 from fedvi.tables.numbers import Number
-from fedvi.tables.reading.source import Source, TableSource, open_table
+from fedvi.tables.reading.source import Chunk, Source, TableSource, open_table
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget
+from fedvi.tables.typical import Typical
 
 RIDGE = 1e-6
-REGRESSION_BYTES = 64 << 20
+KEPT_BYTES = 256 << 20
+"""Of encoded rows that are looked at, at most."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +130,21 @@ def infer_schema(
     dialect = replace(reader.dialect, encoding="" if reader.dialect.encoding == "utf-8" else reader.dialect.encoding)
     crossed = tuple(Interaction(pair) for pair in pairs)
     schema = Schema(tuple(columns), wanted, True, crossed, dialect, site_column or "")
+    x, y = _kept_rows(schema, looked)
+    schema = replace(schema, typical=Typical.of(x, y, schema))
     if isinstance(wanted, NumberTarget):
-        schema = replace(schema, target=_with_residual_scale(schema, wanted, reader, looked.rows))
+        schema = replace(schema, target=_with_residual_scale(wanted, x, y))
         decisions[target] = replace(decisions[target], part=schema.target)
-    return Inferred(
-        schema, tuple(decisions[name] for name in reader.columns), tuple(reader.said), looked.rows, looked.repeated
-    )
+    decided = tuple(decisions[name] for name in reader.columns)
+    return Inferred(schema, decided, tuple(reader.said), looked.rows, looked.repeated)
+
+
+def _kept_rows(schema: Schema, looked: Looked) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows that were kept, encoded; not so many of them that they would not fit into `KEPT_BYTES`."""
+    columns = {name: looked.columns[name].column() for name in schema.reads()}
+    chunk = Chunk("the sample", 0, len(looked.columns[schema.target.name].sampled), columns)
+    most = max(KEPT_BYTES // (4 * schema.dim), 1)
+    return Encoder(schema).encoded(chunk.part(0, min(chunk.rows, most))).rows
 
 
 def _left_out(reader: TableSource, wishes: Wishes, site_column: str | None) -> dict[str, Decision]:
@@ -205,22 +216,10 @@ def _check_wishes(wishes: Wishes, decisions: Mapping[str, Decision]) -> None:
             )
 
 
-def _with_residual_scale(schema: Schema, target: NumberTarget, reader: TableSource, rows: int) -> NumberTarget:
-    """Return the target with the standard deviation of what a ridge regression leaves, in the target's units.
-
-    Of a long table every second, third, ... row is used, so that they fit into `REGRESSION_BYTES`. They are multiplied
-    when all are read: the threads of matrix products do not get along with those that parse.
-    """
-    step = math.ceil(rows * schema.dim * 4 / REGRESSION_BYTES)
-    taken: list[tuple[np.ndarray, np.ndarray]] = []
-    start = 0
-    for chunk in Encoder(schema, reader).chunks():
-        x, y = chunk.rows
-        used = np.arange(-start % step, len(y), step)
-        taken.append((x[used], y[used]))
-        start += len(y)
-    x, y = (np.concatenate(parts).astype(float) for parts in zip(*taken, strict=True))
-    weights = np.linalg.solve(x.T @ x + RIDGE * len(y) * np.eye(schema.dim), x.T @ y)
+def _with_residual_scale(target: NumberTarget, x: np.ndarray, y: np.ndarray) -> NumberTarget:
+    """Return the target with the standard deviation of what a ridge regression leaves, in the target's units."""
+    x, y = x.astype(float), y.astype(float)
+    weights = np.linalg.solve(x.T @ x + RIDGE * len(y) * np.eye(x.shape[1]), x.T @ y)
     left = float(np.mean(np.square(y - x @ weights)))
     scale = max(math.sqrt(left), 1e-3) * target.scale  # rows on a line say nothing about noise
     scale = max(scale, 1e-5 * (target.high - target.low))

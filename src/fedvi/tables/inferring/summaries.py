@@ -34,7 +34,7 @@ from fedvi.tables.repeats import Repeats
 MOST_DISTINCT = 200_000
 """Distinct values of a text column that are counted."""
 
-SAMPLE = 20_000
+SAMPLE = 10_000
 """Rows that are kept whole, about."""
 
 PADDED = re.compile(r"0\d+")
@@ -118,6 +118,14 @@ class Summary:
     def sampled(self) -> np.ndarray:
         """The values of the rows that are kept."""
         return np.concatenate(self.sample)
+
+    def column(self) -> np.ndarray | Text:
+        """Return the rows that are kept as a column of a table; values beyond a limit of detection are the limit."""
+        sample = self.sampled
+        if sample.dtype != object:
+            return sample
+        known = {value: code for code, value in enumerate(dict.fromkeys(v for v in sample.tolist() if v is not None))}
+        return Text(np.array([known.get(value, -1) for value in sample.tolist()]), list(known))
 
     def take(self, chunk: Chunk, step: int, *, numbers: bool) -> None:
         """Take in a chunk, and keep every so many rows (`step`). numbers: whether to look for them in text too."""

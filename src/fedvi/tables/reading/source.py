@@ -114,7 +114,7 @@ class Chunk:
     rows: int
     columns: Mapping[str, np.ndarray | Text]
     decimal: str = POINT
-    strict: bool = True
+    strict: bool = False
 
     def text(self, name: str) -> Text:
         """Return a column as text."""

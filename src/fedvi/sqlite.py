@@ -136,7 +136,7 @@ class Database(Closing):
             raise cls.failed(f"{path}: {error} Use it in the thread that opened it, until it is closed.") from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise cls.damaged(
-                f"Expected a file of fedvi, such as a ledger, at {path}, got one that cannot be read as that ({error}). "
+                f"Expected a file of fedvi, such as a ledger, at {path}, got one that is none ({error}). "
                 "If it is something else, such as a table, give the right path. If not, it is damaged: restore the "
                 "newest copy."
             ) from error

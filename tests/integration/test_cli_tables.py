@@ -41,7 +41,7 @@ def readme_commands() -> list[list[str]]:
 def test_readme_leads_from_a_csv_to_predictions_with_intervals(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     commands = readme_commands()
-    assert len(commands) == 4
+    assert len(commands) == 5
     ran: dict[str, str] = {}
     for command in commands:
         assert command[0] == "fedvi"

@@ -139,7 +139,7 @@ def test_the_attack_recognises_a_row_where_noise_is_added_in_floating_point(
 
 def test_audit_prints_claims_and_draws_the_picture(tmp_path: Path) -> None:
     options = ("--noise-multiplier", "2", "--steps", "5", "--runs", "2000", "--seed", "1")
-    command = [sys.executable, "-m", "fedvi", "audit", "--unit", "client", *options]
+    command = [sys.executable, "-m", "fedvi", "audit", "--unit", "client", *options, "--out", "audit.png"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "No claim was contradicted" in ran.stdout

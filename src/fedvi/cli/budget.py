@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,6 +38,10 @@ def budget(
     accountant: Annotated[
         str, typer.Option(metavar="NAME", help="Choose pld, rdp, moments (the paper's) or filter.")
     ] = "pld",
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="SCHEMA", help="Forecast what --rows rows by this schema will say with --eps alone."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Plan a privacy budget: compute --eps, --noise-multiplier or --updates from the others.
@@ -59,10 +64,25 @@ def budget(
         noise_multiplier=noise_multiplier,
         accountant=accountant,
     )
+    said = _forecast(schema, rows, eps, rule)
     if as_json:
-        console.print_json(plan)
+        console.print_json(vars(plan) | ({"forecast": said} if said else {}))
     else:
         _show(plan, eps)
+        console.show(*([f"Forecast, without other sites: {said}"] if said else []))
+
+
+def _forecast(schema: Path | None, rows: int | None, eps: float | None, delta: float | str) -> str:
+    """Return in words what a fit of so many rows will say; nothing without a schema."""
+    if schema is None:
+        return ""
+    if rows is None or eps is None:
+        raise InputError("Expected --rows and --eps for a forecast by --schema.")
+    from fedvi.inference.forecasting import forecast
+    from fedvi.tables.schema import Schema
+
+    rules = Schema.load(schema, ())
+    return forecast(rules, [rows], eps, delta=delta).in_words(rules.target.model().effect)
 
 
 def _show(plan: Calibration, wanted: float | None) -> None:

@@ -50,6 +50,9 @@ def forecast(
     covariance: Covariance = "auto",
     prior_sd: PriorSd = None,
     prior: Priors = None,
+    effects: Annotated[
+        float | None, typer.Option(metavar="SD", help="Set how large coefficients are. Default: as the prior says.")
+    ] = None,
     level: Level = 0.9,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Show N features, the widest first.")] = 25,
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: PNG, SVG or PDF.")] = None,
@@ -63,13 +66,15 @@ def forecast(
 
     Example: fedvi forecast schema.toml --rows 1400,1000,600 --eps 1
     """
+    import numpy as np
+
     from fedvi.inference import forecasting
     from fedvi.tables.schema import Schema
 
     if figure is not None:
         require_new(figure, force)
     rules = Schema.load(schema, ())
-    sites, budgets = list(map(int, _numbers("--rows", rows, whole=True))), _numbers("--eps", eps)
+    sites, budgets = [int(count) for count in _numbers("--rows", rows, whole=True)], _numbers("--eps", eps)
     if len(budgets) not in (1, len(sites)):
         raise InputError(f"Expected one --eps or {len(sites)}, one for every site, got {len(budgets)}.")
     settings: dict[str, Any] = {
@@ -79,20 +84,23 @@ def forecast(
         "covariance": covariance,
         "prior_sd": prior_sd,
         "priors": parsed_priors(prior),
+        "effects": effects,
     }
-    epsilons = budgets * len(sites) if len(budgets) == 1 else budgets
-    changes = _changes(sites, epsilons)
-    with progress("forecast", len(changes), wanted=None if not as_json else False) as shown:
-        found: dict[str, Forecast] = {}
-        for number, (what, (own, spent)) in enumerate(changes.items()):
+    found: dict[str, Forecast] = {}
+    changes = _changes(sites, budgets * len(sites) if len(budgets) == 1 else budgets)
+    wanted = False if as_json else None
+    with progress("forecast", len(changes), wanted=wanted) as shown:
+        for number, (what, change) in enumerate(changes.items()):
             shown(number, what)
-            fitting = {**settings, "covariance": "auto"} if spent is None else settings
-            found[what] = forecasting.forecast(rules, own, spent, **fitting)
-    planned = found["as planned"]
+            found[what] = forecasting.forecast(rules, **{**settings, **change, "draws": 5 if what == PLANNED else 3})
+            if what == PLANNED:
+                size = float(np.median(found[what].prior[1:] if effects is None else effects))
+                changes[SMALLER]["effects"] = size / 2
+    planned = found[PLANNED]
     if figure is not None:
         from fedvi.reports.figures.forecast import draw_forecast
 
-        with progress("figure", None, wanted=None if not as_json else False):
+        with progress("figure", None, wanted=wanted):
             draw_forecast(rules, planned, found[WITHOUT], settings, level, figure)
     if as_json:
         bought = [
@@ -100,24 +108,25 @@ def forecast(
             for what, each in found.items()
         ]
         about = {"schema": rules.digest, "unit": rules.target.unit, "level": level, "covariance": planned.covariance}
-        own = {"rows": sites, "epsilon": epsilons, "questions": planned.questions, "warning": planned.reason}
+        own = {"rows": sites, "epsilon": planned.epsilons, "questions": planned.questions, "warning": planned.reason}
         print_json({**about, **own, "features": planned.table(level), "changes": bought})
         return
     _show(rules, planned, found, level, top, figure)
 
 
-WITHOUT = "no noise (not private)"
+PLANNED, SMALLER, WITHOUT = "as planned", "if effects are half as large", "no noise (not private)"
 
 
-def _changes(rows: list[int], epsilons: list[float]) -> dict[str, tuple[list[int], list[float] | None]]:
-    """Return rows and budgets of what is planned, and of what could be bought instead."""
-    more = round(sum(rows) / len(rows))
+def _changes(rows: list[int], epsilons: list[float]) -> dict[str, dict[str, Any]]:
+    """Return rows and budgets of what is planned, and of what could be bought instead, or might be so."""
+    more, plan = round(sum(rows) / len(rows)), {"rows": rows, "epsilon": epsilons}
     return {
-        "as planned": (rows, epsilons),
-        "twice the rows at every site": ([2 * count for count in rows], epsilons),
-        "one more such site": ([*rows, more], [*epsilons, sum(epsilons) / len(epsilons)]),
-        "twice the epsilon": (rows, [2 * epsilon for epsilon in epsilons]),
-        WITHOUT: (rows, None),
+        PLANNED: plan,
+        SMALLER: dict(plan),
+        "twice the rows at every site": {"rows": [2 * count for count in rows], "epsilon": epsilons},
+        "one more such site": {"rows": [*rows, more], "epsilon": [*epsilons, sum(epsilons) / len(epsilons)]},
+        "twice the epsilon": {"rows": rows, "epsilon": [2 * epsilon for epsilon in epsilons]},
+        WITHOUT: {"rows": rows, "epsilon": None, "covariance": "auto"},
     }
 
 
@@ -149,7 +158,7 @@ def _numbers(option: str, text: str, *, whole: bool = False) -> list[float]:
 def _show(
     rules: Schema, planned: Forecast, found: dict[str, Forecast], level: float, top: int, figure: Path | None
 ) -> None:
-    lines = sorted(planned.table(level), key=lambda each: -each["half_width"])  # type: ignore[operator]
+    lines = sorted(planned.table(level), key=lambda each: -each["half_width"])
     ratio = "" if not rules.target.model().effect else "|>ratio"
 
     def row(each: dict[str, Any]) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def join(
         settings = dataclasses.replace(settings, policy=policy.resolve())
     with only_one(settings.pid, f"The site of {folder}"):
         encoded = settings.read()
-        _show_promise(settings, encoded)
+        _show_promise(settings, encoded, forecast=not yes)  # it takes a second or two
         if not yes and not typer.confirm("Do you promise this, and take part?"):
             raise typer.Exit(1)
         site_parent(folder).stop()  # processes of a command that was killed work on, and have the ledger
@@ -196,7 +196,7 @@ def leave(
         raise typer.Exit(1)
 
 
-def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
+def _show_promise(settings: SiteSettings, encoded: Encoded, *, forecast: bool) -> None:
     from fedvi.inference.private_client import declared_rows
     from fedvi.privacy.budget import FEW, warn_if_few
 
@@ -225,6 +225,8 @@ def _show_promise(settings: SiteSettings, encoded: Encoded) -> None:
     ]
     if description.epsilon != settings.epsilon:
         lines.append(f"The coordinator suggests epsilon {description.epsilon:g}.")
+    if forecast:
+        lines.append(f"Forecast, if all {len(description.sites)} sites take part as described: {settings.forecast}")
     for line in lines:
         typer.echo(line)
 

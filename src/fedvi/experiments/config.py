@@ -35,7 +35,7 @@ from fedvi.inference.spec import Prior
 if TYPE_CHECKING:
     from fedvi.simulation.simulate import RunSettings
 
-KEYS = ("title", "command", "seeds", "data", "model", "prior", "partition", "method", "reference")
+KEYS = ("title", "remark", "command", "seeds", "data", "model", "prior", "partition", "method", "reference")
 PARTS = ("algorithm", "schedule", "privacy")
 OWN = ("data", "prior")
 """What a method may have of its own: other columns of the same rows, and a prior over their weights."""

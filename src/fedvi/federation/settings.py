@@ -127,6 +127,27 @@ class SiteSettings:
         write(self.folder / FOLDER / FILE, tomli_w.dumps(content), private=True)
 
     @property
+    def forecast(self) -> str:
+        """What the federation will be able to say, if all sites take part as described, in one sentence."""
+        from fedvi.inference.forecasting import forecast
+
+        description = self.description
+        (rows, budget), plan, model = description.share, description.plan, description.spec.model
+        found = forecast(
+            description.schema,
+            [rows] * len(description.sites),
+            description.epsilon,
+            delta=budget.delta,
+            questions=plan.questions,
+            covariance=plan.covariance,
+            prior_sd=description.prior_sd,
+            priors=description.priors,
+            model=model,
+            draws=3,
+        )
+        return found.in_words(model.effect)
+
+    @property
     def table(self) -> TableSource:
         """The site's table: nothing is guessed, and no line is refused."""
         own = {"encoding": self.encoding, "decimal": self.decimal, "sheet": self.sheet}

@@ -4,6 +4,8 @@ from fedvi.inference.algorithms import CentralisedVI as CentralisedVI
 from fedvi.inference.algorithms import Committee as Committee
 from fedvi.inference.algorithms import GlobalVI as GlobalVI
 from fedvi.inference.asking import NoiseAwarePVI as NoiseAwarePVI
+from fedvi.inference.forecasting import Forecast as Forecast
+from fedvi.inference.forecasting import forecast as forecast
 from fedvi.inference.local_problem import Draws as Draws
 from fedvi.inference.local_problem import Exact as Exact
 from fedvi.inference.local_problem import GradientSteps as GradientSteps

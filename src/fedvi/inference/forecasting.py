@@ -77,6 +77,13 @@ class Forecast:
         own = [name != INTERCEPT for name in self.features]
         return float(np.median(self.half_widths(level)[own])) if any(own) else float(self.half_widths(level)[0])
 
+    def in_words(self, effect: str = "", level: float = LEVEL) -> str:
+        """Return it in one sentence. effect: what exp(coefficient) is, such as an odds ratio."""
+        half = self.typical(level)
+        ratio = f", a factor of {math.exp(min(half, 700)):.3g} for an {effect}" if effect else ""
+        left = f"noise leaves {self.evidence:.0%} of the evidence"
+        return f"a typical {level:.0%} interval will reach {half:.3g} up and down{ratio}; {left}."
+
     @property
     def evidence(self) -> float:
         """The median share of the evidence that noise leaves."""
@@ -113,19 +120,23 @@ def forecast(
     covariance: str = "auto",
     prior_sd: float | None = None,
     priors: Priors | None = None,
+    effects: float | None = None,
     model: Any = None,
     draws: int = DRAWS,
 ) -> Forecast:
     """Return what a federation will be able to say about the schema's features, before any budget is spent.
 
     rows: that every site declares. epsilon: of every site, one for all or one each; None for no privacy.
-    typical: what rows are like; None for what the schema says.
+    typical: what rows are like; None for what the schema says. effects: the size of typical coefficients, as a standard
+        deviation; None for the prior's. Large ones leave less to be learned from a row with two classes.
     questions, covariance, prior_sd, priors, model: as in `fedvi.fit`. draws: of effects and noise, an odd number; more
         take longer, and their median is steadier.
     """
     if not rows:
         raise InputError("Expected the number of rows of at least one site, got none.")
     whole("draws", draws, 1)
+    if effects is not None:
+        in_range("effects", effects, 0)
     for count in rows:
         whole("rows", count, 2)
     given = [None] * len(rows) if epsilon is None else np.broadcast_to(epsilon, (len(rows),)).tolist()
@@ -135,7 +146,7 @@ def forecast(
     known = typical or schema.typical or Typical.guess(schema)
     x = known.rows(ROWS, schema.bound, intercept=schema.intercept)
     rng, plan = np.random.default_rng(6), spec.algorithm.plan
-    found = [_read(spec, x, sum(rows), noise, _effects(spec, x, known.event, rng), rng) for _ in range(draws)]
+    found = [_read(spec, x, sum(rows), noise, _effects(spec, x, known.event, effects, rng), rng) for _ in range(draws)]
     sd, kept = (np.median([each[part] for each in found], axis=0) for part in (0, 1))
     reasons = sorted(each[2] for each in found)
     prior, epsilons = np.asarray(spec.prior.std, np.float64), tuple(e for e in given if e is not None)
@@ -158,9 +169,11 @@ def noise_of(plan: Plan, columns: int, budgets: Sequence[Budget]) -> float:
     return sum(least_noise(event, plan.questions, budget) ** 2 for budget in budgets)
 
 
-def _effects(spec: Spec, x: np.ndarray, event: float | None, rng: np.random.Generator) -> np.ndarray:
-    """Return weights drawn from the prior; the intercept is what the event's share asks for, or zero."""
-    spread = np.asarray(spec.prior.std, np.float64)
+def _effects(
+    spec: Spec, x: np.ndarray, event: float | None, effects: float | None, rng: np.random.Generator
+) -> np.ndarray:
+    """Return weights drawn from the prior, or of this size; the intercept gives the event its share, or is zero."""
+    spread = np.asarray(spec.prior.std, np.float64) if effects is None else np.full(x.shape[1], float(effects))
     weights: np.ndarray = np.asarray(spec.prior.mean, np.float64) + spread * rng.standard_normal(x.shape[1])
     if spec.schema.intercept:
         weights[0] = 0.0

@@ -39,6 +39,7 @@ def page(report: Report, figures: Sequence[Path] = ()) -> str:
         "cards": "\n".join(cards),
         "tolerances": "{acc:g} points of accuracy or {ll:g} of log-likelihood".format(**TOLERANCES),
         "if_published": "" if report.has_published else "hidden",
+        "remark": escape(str(report.outcome.config.get("remark", ""))) if report.has_published else "",
         "if_private": "" if any(row.budget is not None for row in report.table) else "hidden",
         "table": _table(report),
         "compact": _other_budgets(report),

@@ -98,6 +98,30 @@ def honesty(
     raise typer.Exit(int(failed))
 
 
+@app.command()
+def forecasts(
+    cells: Annotated[str, typer.Option(help="Only cells whose name has this in it.")] = "",
+    fits: Annotated[Path, typer.Option(help="Results of `honesty`, with the standard deviations of fits.")] = Path(
+        "docs/honesty.json"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Compare forecasts with the fits of `honesty`. Exit code 1: too few of them are near enough."""
+    from benchmarks.honesty.cells import load_cells
+    from benchmarks.honesty.forecasts import FACTOR, PROMISED, compared, rows_of, share_within
+    from benchmarks.honesty.run import read_results
+
+    chosen = {name: cell for name, cell in load_cells().items() if cells in name}
+    with console.progress("cells", len(chosen), wanted=False if as_json else None) as show:
+        found = compared(chosen, read_results(fits)["methods"]["ours"]["cells"], show)
+    if not found:
+        raise typer.BadParameter(f"Expected cells with the standard deviations of fits in {fits}, got none.")
+    share = share_within(found)
+    line = f"Within a factor of {FACTOR}: {share:.0%} of {len(found)} cells (promised: {PROMISED:.0%})"
+    _show({"share": share, "cells": found}, {"forecasts": rows_of(found)}, line, as_json=as_json)
+    raise typer.Exit(int(share < PROMISED))
+
+
 def _show(results: object, tables: dict[str, list[list[str]]], *lines: str, as_json: bool) -> None:
     if as_json:
         console.print_json(results)

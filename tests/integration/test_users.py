@@ -433,7 +433,7 @@ def test_the_identifier_keeps_its_name_and_may_be_a_column_of_the_schema(run: Ru
 
 def test_columns_may_have_numbers_for_names() -> None:
     table = pd.DataFrame({0: np.arange(60) % 7, 1: np.arange(60) % 11, 2: np.arange(60) % 2})
-    schema = infer_schema(table, target=2, keep=[0], number=[1]).schema  # type: ignore[list-item]
+    schema = infer_schema(table, target=2, keep=[0], number=[1]).schema
     assert [column.name for column in schema.columns] == ["0", "1"]
 
 
@@ -469,22 +469,20 @@ def test_no_output_that_cannot_be_written_ends_in_a_traceback(tmp_path: Path) ->
     devnull = {"stdout": subprocess.DEVNULL}
     assert ran("schema", "infer", "t.csv", "--target", "died", "--out", "s.toml", **devnull).returncode == 0
     assert ran("fit", "s.toml", "t.csv", "--out", "m.fedvi", "--questions", "3", **devnull).returncode == 0
-    plain = {"env": {**os.environ, "PYTHONIOENCODING": "latin-1"}, "stdout": subprocess.PIPE}
-    shown = subprocess.run(
-        [*FEDVI, "inspect", "m.fedvi"], cwd=tmp_path, capture_output=True, env=plain["env"], timeout=300
-    )  # type: ignore[arg-type]
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    shown = subprocess.run([*FEDVI, "inspect", "m.fedvi"], cwd=tmp_path, capture_output=True, env=latin, timeout=300)
     assert shown.returncode == 0
-    assert b"--o--" in shown.stdout or b"-o-" in shown.stdout
+    assert b"-o-" in shown.stdout
     if Path("/dev/full").exists():
         with open("/dev/full", "w") as full:
             for command in (("predict", "m.fedvi", "t.csv"), ("inspect", "m.fedvi")):
                 failed = ran(*command, stdout=full)
                 assert failed.returncode == 1
                 assert failed.stderr.splitlines()[-1] == "Error: Cannot write the output: No space left on device."
-    shown = ran("ledger", "show", "t.csv", **devnull)  # type: ignore[assignment]
-    assert shown.returncode == 1
-    assert "Expected a file of fedvi, such as a ledger, at t.csv" in str(shown.stderr)
-    assert "If it is something else, such as a table, give the right path" in str(shown.stderr)
+    table = ran("ledger", "show", "t.csv", **devnull)
+    assert table.returncode == 1
+    assert "Expected a file of fedvi, such as a ledger, at t.csv" in table.stderr
+    assert "If it is something else, such as a table, give the right path" in table.stderr
     refused = ran("report", ".", **devnull)
     assert (refused.returncode, "got '.'. Finish" in refused.stderr) == (2, True)
 

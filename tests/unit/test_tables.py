@@ -688,3 +688,32 @@ def test_columns_that_arrow_does_not_understand_are_read_on_as_text(
     path.write_text("a,b\n" + "".join(f"{a},{b}\n" for a, b in cells))
     wanted = {name: np.array([parse_number(row[index]) for row in cells]).tobytes() for index, name in enumerate("ab")}
     assert read(path, {"a": NUMBER, "b": NUMBER}) == wanted
+
+
+# At a site.
+
+
+def test_at_a_site_no_line_and_no_byte_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"age,sex,died\n30,F,no\n40,M\n50,M,yes,7\n60,\xfc,yes\n70,M,maybe\n")
+    reader = open_table(path, private=True)
+    found = encode(SMALL, reader, private=True)
+    assert found.x.tolist() == [[1, -1, 0], [1, 0.5, 0], [1, 1, 1]]
+    assert found.y is not None
+    assert np.array_equal(found.y, [-1, 1, np.nan], equal_nan=True)
+    assert (reader.skipped, found.counts.unknown) == (2, {"sex": 1, "died": 1})
+    with pytest.raises(InputError, match="Expected 3 values in row 2"):
+        encode(SMALL, path)
+
+
+def test_at_a_site_nothing_is_guessed_from_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"Report\nage;sex;died\n30,5;F;no\n45.123;M;yes\nend of report;;\n")
+    ages = {
+        decimal: encode(SMALL, open_table(path, decimal=decimal, private=True), private=True).x[:, 1].tolist()
+        for decimal in ("", ",")
+    }
+    assert ages[""] == pytest.approx([-0.975, -0.24385, 0])  # 45.123
+    assert ages[","] == pytest.approx([-0.975, 2.5, 0])  # 45123, clipped; the last line is a row, without a target
+    assert open_table(path).said == ["Below the rows, left out: 'end of report'."]
+    assert open_table(path, private=True).said == []

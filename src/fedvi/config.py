@@ -56,7 +56,7 @@ def _in(module: str, *names: str) -> dict[str, str]:
     return {name: f"fedvi.{module}:{name}" for name in names}
 
 
-ADULT = "fedvi.datasets.adult"
+ADULT, NUMBERS, TARGETS = "fedvi.datasets.adult", "fedvi.tables.numbers", "fedvi.tables.targets"
 
 ROLES = {
     "data": Role("a source of rows", "load", {"Adult": f"{ADULT}:AdultData", "Npz": f"{ADULT}:NpzData"}),
@@ -96,14 +96,9 @@ ROLES = {
     "column": Role(
         "a column",
         "encode",
-        {name: f"fedvi.tables.numbers:{name.title()}" for name in ("number", "date")}
-        | {"category": "fedvi.tables.columns:Category"},
+        {"number": f"{NUMBERS}:Number", "date": f"{NUMBERS}:Date", "category": "fedvi.tables.columns:Category"},
     ),
-    "target": Role(
-        "a target",
-        "encode",
-        {"category": "fedvi.tables.targets:BinaryTarget", "number": "fedvi.tables.targets:NumberTarget"},
-    ),
+    "target": Role("a target", "encode", {"category": f"{TARGETS}:BinaryTarget", "number": f"{TARGETS}:NumberTarget"}),
 }
 """By the key under which it stands in a table."""
 

@@ -152,6 +152,7 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
         return
     show(table_of(found), *arrival(found))
     over = f"over: {found.stop}" if found.over else f"ending: {found.stop}" if found.stop else "not over"
+    typer.echo(f"It predicts {found.predicts}.")
     typer.echo(f"The federation is {over}; the coordinator is {'running' if is_running else 'not running'}.")
     show(*found.health, *map(_refusal, found.refusals[:SHOWN_REFUSALS]))
     if found.over:

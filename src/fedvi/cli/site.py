@@ -205,6 +205,7 @@ def _show_promise(settings: SiteSettings, encoded: Encoded, *, forecast: bool) -
     description, budget = settings.description, settings.budget.fixed(rows)
     schema = description.schema.digest[:12]
     typer.echo(f"Federation {description.name}, coordinator {description.host}:{description.port}, schema {schema}")
+    typer.echo(f"It predicts {description.schema.target.predicted}.")
     missing = ", ".join(f"{column} {count}" for column, count in encoded.counts.missing.items() if count)
     if missing:
         typer.echo(f"Values missing (this stays here): {missing}")

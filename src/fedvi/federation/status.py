@@ -84,6 +84,7 @@ class SiteStatus:
 class Status:
     """Everything that people may want to see.
 
+    predicts: what the model predicts, in words.
     questions, asked: how many are planned, and were asked so far. arrived: whether q is where it should be, as the last
     reading says; None before there is anything to say.
     answers: version, time, place of the site in `sites`. readings: version, time, change of q in nats.
@@ -96,6 +97,7 @@ class Status:
     stop: str
     over: bool
     model: str
+    predicts: str
     features: int
     schema: str
     questions: int
@@ -125,6 +127,7 @@ def status_of(store: CoordinatorFile, scores: Scores | None = None) -> Status:
         stop=stop,
         over=over,
         model=kind_of(type(description.spec.model)),
+        predicts=description.schema.target.predicted,
         features=description.schema.dim,
         schema=description.schema.digest,
         questions=description.spec.updates,

@@ -168,12 +168,10 @@ class Fitted:
         mean, std = (np.asarray(part, np.float64) for part in (self._double.mean, self._double.std))
         reach = reach_of(level) * std
         kept = self.answered.evidence_kept
-        columns = zip(self.schema.features, mean, std, mean - reach, mean + reach, np.asarray(kept), strict=True)
+        columns = (mean, std, mean - reach, mean + reach, np.asarray(kept))
         decided = (std > PRIOR_DECIDES * np.asarray(self.prior.std, np.float64)).tolist()
-        return [
-            Coefficient(feature, *map(float, numbers), prior_decides=own)  # type: ignore[misc, arg-type]
-            for (feature, *numbers), own in zip(columns, decided, strict=True)
-        ]
+        numbers = ((*map(float, each), own) for each, own in zip(zip(*columns, strict=True), decided, strict=True))
+        return [Coefficient(feature, *each) for feature, each in zip(self.schema.features, numbers, strict=True)]
 
     @property
     def converged(self) -> bool:

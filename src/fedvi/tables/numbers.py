@@ -20,7 +20,7 @@ from fedvi.tables.hats import hats
 from fedvi.tables.layout import HAT, LEVEL, NUMBER
 from fedvi.tables.parts import ERROR, IF_SET, Scaled
 from fedvi.tables.reading.source import TEXT, Chunk, Kind, Text
-from fedvi.tables.reading.words import ABOVE, BELOW, EPOCH, ORDERS, parse_date, parse_limit, plain
+from fedvi.tables.reading.words import ABOVE, BELOW, EPOCH, ORDERS, parse_date, plain, side_of
 
 LOG1P = "log1p"
 TRANSFORMS = ("none", LOG1P)
@@ -148,10 +148,7 @@ class Number(Scaled, Column):
         """Return -1 for values below a limit of detection, 1 for those above one, else 0."""
 
         def side(text: str) -> float:
-            try:
-                return -1.0 if parse_limit(text, chunk.decimal)[0] == BELOW else 1.0
-            except ValueError:
-                return 0.0
+            return {BELOW: -1.0, ABOVE: 1.0}.get(side_of(text, chunk.decimal), 0.0)
 
         return np.nan_to_num(chunk.numbers(self.name, side, key=f"{self.name}, sides")[0])
 

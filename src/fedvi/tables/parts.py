@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from fedvi.errors import InputError
 from fedvi.tables.counts import Counts
 from fedvi.tables.reading.source import NUMBER, TEXT, Chunk, Kind, Text
-from fedvi.tables.reading.words import MISSING, numbers_in, parse_limit, parse_number, plain
+from fedvi.tables.reading.words import MISSING, number_or_limit, numbers_in, plain
 
 LARGEST_RANGE = 1e6
 """Scales between the bounds of a number, at most: so that what is encoded is always a sensible number."""
@@ -116,12 +116,7 @@ class Scaled:
 
         A value beyond a limit of detection, such as <0.6, counts as the limit.
         """
-        if plain(text) in self.missing_values:
-            return math.nan
-        try:
-            return parse_number(text, decimal)
-        except ValueError:
-            return parse_limit(text, decimal)[1]
+        return math.nan if plain(text) in self.missing_values else number_or_limit(text, decimal)
 
     def scaled(self, chunk: Chunk, counts: Counts) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
         """Return the clipped and scaled numbers, 0 where missing, and where that is."""

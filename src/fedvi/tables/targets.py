@@ -89,6 +89,11 @@ class Target(Part):
     def unit(self) -> str:
         """What coefficients are measured in."""
 
+    @property
+    def predicted(self) -> str:
+        """What is predicted, in words."""
+        return self.name
+
     @abstractmethod
     def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, " n"]:
         """Return y of all rows; NaN where there is none, if the chunk is not strict."""
@@ -156,6 +161,11 @@ class BinaryTarget(Listed, Target):
     def shown(self) -> str:
         """Both classes, and which of them is the event."""
         return f"{super().shown}; the event is {self.event}"
+
+    @property
+    def predicted(self) -> str:
+        """The probability of the event."""
+        return f"the probability of {self.name} = {self.event}"
 
     @property
     def unit(self) -> str:

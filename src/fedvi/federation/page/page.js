@@ -142,6 +142,7 @@ function showRefusals(refusals) {
 
 function show(status) {
   put(byId("name"), status.name);
+  put(byId("predicts"), status.predicts);
   showNumbers(status);
   showSites(status.sites);
   showRefusals(status.refusals);

@@ -23,10 +23,10 @@ from fedvi.tables.reading.words import (
     OPEN,
     POINT,
     decimal_of,
+    number_or_limit,
     numbers_in,
-    parse_limit,
-    parse_number,
     plain,
+    side_of,
     takes,
 )
 from fedvi.tables.repeats import Repeats
@@ -184,7 +184,7 @@ class Summary:
         """Take in the numbers among text, count what is none, and return the numbers of all rows."""
 
         def read(word: str) -> float:
-            return math.nan if plain(word) in self.nothing else number_of(word, chunk.decimal)
+            return math.nan if plain(word) in self.nothing else number_or_limit(word, chunk.decimal)
 
         values, foreign = text.numbers(read, key="numbers")
         self.add_numbers(values)
@@ -194,22 +194,6 @@ class Summary:
             if side:
                 self.sides[side] += int(np.count_nonzero(text.codes == code))
         return values
-
-
-def side_of(text: str, decimal: str = POINT) -> str:
-    """Return on which side of a limit of detection a value is; nothing, if it is none."""
-    try:
-        return parse_limit(text, decimal)[0]
-    except ValueError:
-        return ""
-
-
-def number_of(text: str, decimal: str) -> float:
-    """Return the number that a text holds, or the limit of detection; raise ValueError for others."""
-    try:
-        return parse_number(text, decimal)
-    except ValueError:
-        return parse_limit(text, decimal)[1]
 
 
 @dataclass(frozen=True)
@@ -293,7 +277,7 @@ def _are_plain(words: Sequence[str], decimal: str) -> bool:
 
 
 def _is_numeric(text: str) -> bool:
-    return text in MISSING or takes(lambda each: number_of(each, POINT), text)
+    return text in MISSING or takes(lambda each: number_or_limit(each, POINT), text)
 
 
 def _share(words: Sequence[str], holds: Callable[[str], bool]) -> float:

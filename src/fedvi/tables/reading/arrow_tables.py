@@ -15,20 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from fedvi.errors import InputError
-from fedvi.tables.reading.source import (
-    AS_IT_IS,
-    GIVE_ENCODING,
-    TEXT,
-    Chunk,
-    Dialect,
-    Kind,
-    SpeaksArrow,
-    TableSource,
-    Text,
-    first_line,
-    in_one_line,
-    place,
-)
+from fedvi.tables.reading.messages import GIVE_ENCODING, first_line, in_one_line, place
+from fedvi.tables.reading.source import AS_IT_IS, TEXT, Chunk, Dialect, Kind, SpeaksArrow, TableSource, Text
 from fedvi.tables.reading.words import plain
 
 CHUNK_ROWS = 1 << 17

@@ -20,18 +20,8 @@ from pyarrow import csv as arrow_csv
 
 from fedvi.errors import InputError
 from fedvi.tables.reading.arrow_tables import chunks_of
-from fedvi.tables.reading.source import (
-    AS_IT_IS,
-    GIVE_ENCODING,
-    NUMBER,
-    TEXT,
-    Chunk,
-    Dialect,
-    Kind,
-    TableSource,
-    first_line,
-    in_one_line,
-)
+from fedvi.tables.reading.messages import GIVE_ENCODING, first_line, in_one_line
+from fedvi.tables.reading.source import AS_IT_IS, NUMBER, TEXT, Chunk, Dialect, Kind, TableSource
 from fedvi.tables.reading.text_files import BLOCK_BYTES, MARK, Survey, TextFile, is_zipped, marked
 from fedvi.tables.reading.words import MISSING, POINT
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from fedvi.errors import InputError
 from fedvi.tables.reading.arrow_tables import chunks_of, table_of
-from fedvi.tables.reading.source import Chunk, Dialect, Kind, TableSource, first_line
+from fedvi.tables.reading.messages import first_line
+from fedvi.tables.reading.source import Chunk, Dialect, Kind, TableSource
 from fedvi.tables.reading.text_files import FEWEST_COLUMNS, MOST_TITLES, is_note
 from fedvi.tables.reading.words import plain
 

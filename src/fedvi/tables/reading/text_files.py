@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvi.errors import InputError
-from fedvi.tables.reading.source import GIVE_ENCODING
+from fedvi.tables.reading.messages import GIVE_ENCODING
 
 DELIMITERS = ",;\t|"
 MOST_TITLES = 100

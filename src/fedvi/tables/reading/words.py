@@ -145,6 +145,22 @@ def parse_limit(text: str, decimal: str = POINT) -> tuple[str, float]:
     return _SIDES[found[1]], parse_number(found[2], decimal)
 
 
+def side_of(text: str, decimal: str = POINT) -> str:
+    """Return on which side of a limit of detection a value is; nothing, if it is none."""
+    try:
+        return parse_limit(text, decimal)[0]
+    except ValueError:
+        return ""
+
+
+def number_or_limit(text: str, decimal: str) -> float:
+    """Return the number that a text holds, or the limit of detection; raise ValueError for others."""
+    try:
+        return parse_number(text, decimal)
+    except ValueError:
+        return parse_limit(text, decimal)[1]
+
+
 def parse_date(text: str, order: str = "dmy") -> float:
     """Return days since `EPOCH`, NaN for a word of `MISSING`, or raise ValueError. The time of the day is dropped.
 

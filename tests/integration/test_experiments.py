@@ -122,7 +122,7 @@ def test_a_method_may_have_columns_and_a_prior_of_its_own(tmp_path: Path) -> Non
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"seed": 3}, "Unknown key seed; allowed: title, command, seeds, .* Did you mean 'seeds'?"),
+    ({"seed": 3}, "Unknown key seed; allowed: title, remark, command, seeds, .* Did you mean 'seeds'?"),
     ({"seeds": 3}, "Expected seeds to be a list of whole numbers, got 3"),
     ({"seeds": [1.5]}, "Expected seeds to be a whole number"),
     ({"model": "Logistic"}, "Unknown value 'Logistic' of model.kind; allowed: LogisticRegression, LinearRegression"),

@@ -498,12 +498,14 @@ def test_data_of_an_experiment_are_found_beside_its_file(tmp_path: Path, monkeyp
     (tmp_path / "study" / "own.toml").write_text(text)
     monkeypatch.chdir(tmp_path)
     config = Experiment.load("study/own.toml").config
-    assert Path(config["data"]["path"]).samefile("study/rows.npz")
+    assert config["data"]["path"] == str(tmp_path / "study" / "rows.npz")
     ran = subprocess.run(
         [*FEDVI, "simulate", "study/own.toml", "--out", "runs"], capture_output=True, text=True, timeout=300
     )
     assert ran.returncode == 0, ran.stderr
-    assert 'path = "../study/rows.npz"' in Path("runs/config.toml").read_text()
+    copied = Path("copied.toml")
+    copied.write_bytes(Path("runs/config.toml").read_bytes())  # it runs again wherever it is
+    assert Experiment.load(copied).config == config
 
 
 def test_real_tables_of_statsmodels_are_read_as_they_are() -> None:

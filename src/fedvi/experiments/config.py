@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -99,9 +99,10 @@ class Experiment:
     seeds: tuple[int, ...]
 
     @classmethod
-    def of(cls, config: dict[str, Any]) -> Experiment:
-        """Check the configuration's keys and values, and spread out its sweeps."""
+    def of(cls, config: dict[str, Any], folder: str | os.PathLike[str] = ".") -> Experiment:
+        """Check the configuration's keys and values, and spread out its sweeps. Paths of data start in the folder."""
         check_keys(config, KEYS, "")
+        config = _with_whole_paths(config, folder)
         for key in ("data", "model", "partition", "method"):
             if not config.get(key):
                 raise InputError(
@@ -140,10 +141,10 @@ class Experiment:
 
         Paths of data in it are relative to its folder.
         """
-        config = with_paths(read_config(path), lambda data: os.path.join(os.path.dirname(os.path.abspath(path)), data))
-        for folder in (Path(path).parent, Path()):
-            search(folder)
-        return cls.of(config)
+        config, folder = read_config(path), Path(path).parent
+        for place in (folder, Path()):
+            search(place)
+        return cls.of(config, folder)
 
     def runs(self) -> list[RunSpec]:
         """Return all runs, those that share compiled code one after the other."""
@@ -162,18 +163,17 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     return config
 
 
-def with_paths(config: dict[str, Any], changed: Callable[[str], str]) -> dict[str, Any]:
-    """Return a configuration in which the paths of data are others."""
+def _with_whole_paths(table: dict[str, Any], folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return a table in which no path of data depends on where it is read from."""
 
-    def of(table: Any, key: str = "") -> Any:
-        if not isinstance(table, dict):
-            return table
-        found = {name: of(value, name) for name, value in table.items()}
-        return (
-            {**found, "path": changed(found["path"])} if key == "data" and isinstance(found.get("path"), str) else found
-        )
+    def whole_path(key: str, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if key == "data" and isinstance(value.get("path"), str):
+            return {**value, "path": os.path.abspath(os.path.join(folder, value["path"]))}
+        return _with_whole_paths(value, folder)
 
-    return {name: of(value, name) for name, value in config.items()}
+    return {key: whole_path(key, value) for key, value in table.items()}
 
 
 def data_of(config: dict[str, Any], method: Variant) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 import tomli_w
 
 from fedvi.errors import InputError
-from fedvi.experiments.config import FORMAT, Experiment, RunSpec, read_config, with_paths
+from fedvi.experiments.config import FORMAT, Experiment, RunSpec, read_config
 from fedvi.experiments.runs import RunRecord, RunResult, Spending, settings_digest
 from fedvi.files import digest, replacing, write
 
@@ -86,8 +86,7 @@ class RunDirectory:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(f"{path} is there already. Add --resume to go on with it, or give another --out.")
         (path / "runs").mkdir(parents=True)
-        config = with_paths(experiment.config, lambda data: os.path.relpath(data, path))
-        write(path / "config.toml", tomli_w.dumps({"format": FORMAT, **config}))
+        write(path / "config.toml", tomli_w.dumps({"format": FORMAT, **experiment.config}))
         return cls(path, experiment.config)
 
     @classmethod

@@ -92,7 +92,7 @@ def forecast(
     with progress("forecast", len(changes), wanted=wanted) as shown:
         for number, (what, change) in enumerate(changes.items()):
             shown(number, what)
-            found[what] = forecasting.forecast(rules, **{**settings, **change, "draws": 5 if what == PLANNED else 3})
+            found[what] = forecasting.forecast(rules, **{**settings, **change})
             if what == PLANNED:
                 size = float(np.median(found[what].prior[1:] if effects is None else effects))
                 changes[SMALLER]["effects"] = size / 2

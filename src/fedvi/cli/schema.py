@@ -131,7 +131,9 @@ def infer(
         return
     rows = [(each.name, each.becomes, each.shown, each.reason) for each in found.decisions]
     rows += [(each.name, "interaction", "", "the product of both") for each in rules.interactions]
-    again = f"{found.repeated:,} rows agree with an earlier one in all columns. If they are copies, leave them out."
+    again = (
+        f"Rows that agree with an earlier one in all columns: {found.repeated:,}. If they are copies, leave them out."
+    )
     console.show(
         console.table("column|becomes|values|why", rows, f"{table}: {found.rows:,} rows"),
         *([again] if found.repeated else []),

@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
 from fedvi.errors import InputError
 from fedvi.files import replacing
@@ -49,19 +50,21 @@ def draw_forecast(
         left.set(ylim=(-0.7, len(order) - 0.3), title=f"{level:.0%} intervals of coefficients, around their middle")
         left.set_xlabel(f"{schema.target.unit}, per scale of the feature")
         left.grid(axis="y", visible=False)
-        left.legend(frameon=False, loc="lower right", fontsize=9)
+        left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
         middle = float(np.mean(planned.epsilons))
         for times, colour in zip(TIMES, OTHERS, strict=True):
             rows = [max(2, round(times * count)) for count in planned.rows]
             budgets = [[factor * epsilon for epsilon in planned.epsilons] for factor in FACTORS]
-            halves = [forecast(schema, rows, each, draws=1, **settings).typical(level) for each in budgets]
+            halves = [forecast(schema, rows, each, draws=3, **settings).typical(level) for each in budgets]
             own = "the planned rows" if times == 1 else f"{times:g} times the rows"
             right.loglog([factor * middle for factor in FACTORS], halves, "o-", ms=4, color=colour, label=own)
         right.axhline(without.typical(level), color="#999999", ls="--", lw=1, label="planned rows, no noise")
         right.plot([middle], [planned.typical(level)], "D", color=NOISE, ms=8, label="as planned")
         right.set(xlabel="epsilon of a site", ylabel=f"typical {level:.0%} interval, +-", title="What it would buy")
-        right.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
-        right.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
-        right.legend(frameon=False, fontsize=9)
+        for axis in (right.xaxis, right.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(FormatStrFormatter("%g"))
+            axis.set_minor_locator(NullLocator())
+        right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
         with replacing(path) as file:
             figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)

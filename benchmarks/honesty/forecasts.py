@@ -72,3 +72,20 @@ def rows_of(found: Mapping[str, tuple[float, float]]) -> list[list[str]]:
     """Return a line for every cell, under a head."""
     lines = [[name, f"{one:.3g}", f"{other:.3g}", f"{one / other:.2f}"] for name, (one, other) in found.items()]
     return [["cell", "forecast sd", "median sd of fits", "ratio"], *lines]
+
+
+KINDS = {"two classes, drawn": ("logistic",), "numbers, drawn": ("linear",)}
+"""Of cells, by how their names begin; all others are real tables."""
+
+
+def summary_of(found: Mapping[str, tuple[float, float]]) -> list[list[str]]:
+    """Return a line for each kind of cells, under a head: how far forecasts were off."""
+    ratios: dict[str, list[float]] = {**{kind: [] for kind in KINDS}, "real tables": []}
+    for name, (one, other) in found.items():
+        kind = next((kind for kind, starts in KINDS.items() if name.startswith(starts)), "real tables")
+        ratios[kind].append(one / other)
+    lines = [["cells", "number", f"within a factor of {FACTOR}", "smallest, median and largest ratio"]]
+    for kind, own in {**ratios, "all": [ratio for each in ratios.values() for ratio in each]}.items():
+        within = sum(1 / FACTOR <= ratio <= FACTOR for ratio in own)
+        lines.append([kind, str(len(own)), str(within), f"{min(own):.2f}, {np.median(own):.2f}, {max(own):.2f}"])
+    return lines

@@ -25,7 +25,10 @@ ModelFile = Annotated[
 ]
 SiteColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Take a row's site from this column.")]
 Encoding = Annotated[
-    str, typer.Option(metavar="NAME", help="Set the encoding of text files. Default: the schema's, else a guess.")
+    str,
+    typer.Option(
+        metavar="NAME", help="Set the encoding of text files. Default: the schema's, else a guess (site join: UTF-8)."
+    ),
 ]
 Decimal = Annotated[
     str, typer.Option(metavar="CHAR", help="Say what separates decimals, . or , where 45.123 leaves it open.")

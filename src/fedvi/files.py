@@ -46,11 +46,11 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
     private: only its owner may read it (mode 0600).
     """
     path = Path(path)
-    if path.is_symlink():
-        path = path.resolve()
     if path.exists() and not path.is_file():
         yield from _written_into(path)
         return
+    if path.is_symlink():
+        path = path.resolve()
     unfinished = unfinished_name(path)
     try:
         unfinished.unlink(missing_ok=True)  # of a process with the same number that was killed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fedvi.tables import Category, Number, Schema, infer_schema, open_table
 from fedvi.tables.encode import encode
 from fedvi.tables.inferring.decisions import Unanswered
 from fedvi.tables.inferring.infer import Inferred
+from fedvi.tables.reading.source import Dialect
 from fedvi.tables.targets import BinaryTarget, NumberTarget
 from ugly import ANSWERS, Ugly, ugly
 
@@ -205,5 +207,6 @@ def test_a_site_reads_an_ugly_table_without_a_guess(tmp_path: Path) -> None:
     np.testing.assert_array_equal(encoded.x[:rows], encode(schema, path).x)
     assert np.isnan(encoded.y[rows:]).all()  # the note below the rows: a row that counts as nothing
     assert len(encoded.x) == rows + 1
-    with pytest.raises(InputError, match="Expected UTF-8 text in the header"):  # nothing is guessed there
-        open_table(path, private=True)
+    guessless = dataclasses.replace(schema, dialect=Dialect(decimal=","))
+    with pytest.raises(InputError, match=r"got Auswertung.*It is read as utf-8; if that is wrong, give --encoding"):
+        encode(guessless, path, private=True)

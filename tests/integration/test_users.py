@@ -193,7 +193,7 @@ def test_a_prior_that_decides_is_marked_and_can_be_chosen(run: Run) -> None:
     assert "* The prior decides" in run("inspect", "m.fedvi")[1]
     code, out, err = run(
         *("fit", "s.toml", "t.csv", "--not-private", "--out", "n.fedvi", "--prior-sd", "100"),
-        *("--prior", "mean texture=0.5,0.001"),
+        *("--prior", "mean texture=0.5,0.003"),
     )
     assert code == 0, err
     wide = {each["feature"]: each for each in json.loads(run("inspect", "n.fedvi", "--json")[1])["coefficients"]}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedvi.tables import Counts, Number, NumberTarget, Predictions
-from fedvi.tables.reading.source import Chunk
+from fedvi.tables.reading.chunk import Chunk
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from fedvi.tables import (
 from fedvi.tables.encode import encode, encode_chunks
 from fedvi.tables.reading import arrow_tables, csv_tables
 from fedvi.tables.reading import source as tables
-from fedvi.tables.reading.source import NUMBER, TEXT, Kind
+from fedvi.tables.reading.chunk import NUMBER, TEXT, Kind
 from fedvi.tables.reading.words import parse_number
 
 SCHEMA = Schema(

@@ -122,7 +122,7 @@ def fit(
     )
     if fitted.counts is not None:
         show_counts(fitted.counts, fitted.schema, fitted.said, warn=False)  # the fit has warned
-    scores = {} if test is None else fitted.evaluate(test)
+    scores = {} if test is None else fitted.evaluate(test, strict=strict)
     fitted.save(out)
     if as_json:
         origin = {"model": str(out), "schema": fitted.schema.digest}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,8 +67,6 @@ def forecast(
 
     Example: fedvi forecast schema.toml --rows 1400,1000,600 --eps 1
     """
-    import numpy as np
-
     from fedvi.inference import forecasting
     from fedvi.tables.schema import Schema
 
@@ -75,8 +74,6 @@ def forecast(
         require_new(figure, force)
     rules = Schema.load(schema, ())
     sites, budgets = [int(count) for count in _numbers("--rows", rows, whole=True)], _numbers("--eps", eps)
-    if len(budgets) not in (1, len(sites)):
-        raise InputError(f"Expected one --eps or {len(sites)}, one for every site, got {len(budgets)}.")
     settings: dict[str, Any] = {
         "delta": parsed_delta(delta),
         "typical": _typical(rules, correlation, event_share),
@@ -86,17 +83,15 @@ def forecast(
         "priors": parsed_priors(prior),
         "effects": effects,
     }
-    found: dict[str, Forecast] = {}
-    changes = _changes(sites, budgets * len(sites) if len(budgets) == 1 else budgets)
+    plan: dict[str, Any] = {"rows": sites, "epsilon": budgets}
     wanted = False if as_json else None
-    with progress("forecast", len(changes), wanted=wanted) as shown:
-        for number, (what, change) in enumerate(changes.items()):
+    with progress("forecast", 6, wanted=wanted) as shown:
+        shown(0, PLANNED)
+        planned = forecasting.forecast(rules, **settings, **plan)
+        found = {PLANNED: planned}
+        for number, (what, change) in enumerate(_changes(planned, budgets, effects).items(), 1):
             shown(number, what)
-            found[what] = forecasting.forecast(rules, **{**settings, **change})
-            if what == PLANNED:
-                size = float(np.median(found[what].prior[1:] if effects is None else effects))
-                changes[SMALLER]["effects"] = size / 2
-    planned = found[PLANNED]
+            found[what] = forecasting.forecast(rules, **{**settings, **plan, **change})
     if figure is not None:
         from fedvi.reports.figures.forecast import draw_forecast
 
@@ -114,19 +109,23 @@ def forecast(
     _show(rules, planned, found, level, top, figure)
 
 
-PLANNED, SMALLER, WITHOUT = "as planned", "if effects are half as large", "no noise (not private)"
+PLANNED, WITHOUT = "as planned", "no noise (not private)"
 
 
-def _changes(rows: list[int], epsilons: list[float]) -> dict[str, dict[str, Any]]:
-    """Return rows and budgets of what is planned, and of what could be bought instead, or might be so."""
-    more, plan = round(sum(rows) / len(rows)), {"rows": rows, "epsilon": epsilons}
+def _changes(planned: Forecast, epsilons: list[float], effects: float | None) -> dict[str, dict[str, Any]]:
+    """Return what could be bought, or might be so, in place of what is planned. effects: their size, if it was said."""
+    from fedvi.tables.schema import INTERCEPT
+
+    rows = list(planned.rows)
+    epsilons = epsilons * len(rows) if len(epsilons) == 1 else epsilons
+    own = [sd for name, sd in zip(planned.features, planned.prior.tolist(), strict=True) if name != INTERCEPT]
+    one_more = {"rows": [*rows, round(statistics.mean(rows))], "epsilon": [*epsilons, statistics.mean(epsilons)]}
     return {
-        PLANNED: plan,
-        SMALLER: dict(plan),
-        "twice the rows at every site": {"rows": [2 * count for count in rows], "epsilon": epsilons},
-        "one more such site": {"rows": [*rows, more], "epsilon": [*epsilons, sum(epsilons) / len(epsilons)]},
-        "twice the epsilon": {"rows": rows, "epsilon": [2 * epsilon for epsilon in epsilons]},
-        WITHOUT: {"rows": rows, "epsilon": None, "covariance": "auto"},
+        "if effects are half as large": {"effects": (statistics.median(own) if effects is None else effects) / 2},
+        "twice the rows at every site": {"rows": [2 * count for count in rows]},
+        "one more such site": one_more,
+        "twice the epsilon": {"epsilon": [2 * epsilon for epsilon in epsilons]},
+        WITHOUT: {"epsilon": None, "covariance": "auto"},
     }
 
 

@@ -78,7 +78,8 @@ def main() -> None:
     except KeyboardInterrupt:
         typer.echo("Interrupted.", err=True)
         sys.exit(130)
-    except OSError as error:  # of standard output: files have errors of their own
+    except OSError as error:  # of standard output, if it names no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail once more at the end
-        typer.echo(f"Error: Cannot write the output: {error.strerror or error}.", err=True)
+        what = "Cannot write the output" if error.filename is None else f"Cannot use {error.filename}"
+        typer.echo(f"Error: {what}: {error.strerror or error}.", err=True)
         sys.exit(1)

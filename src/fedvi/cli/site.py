@@ -83,7 +83,7 @@ def join(
     if policy is not None:
         settings = dataclasses.replace(settings, policy=policy.resolve())
     with only_one(settings.pid, f"The site of {folder}"):
-        encoded = settings.read()
+        encoded = settings.read(look=True)
         _show_promise(settings, encoded, forecast=not yes)  # it takes a second or two
         if not yes and not typer.confirm("Do you promise this, and take part?"):
             raise typer.Exit(1)

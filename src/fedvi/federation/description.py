@@ -27,7 +27,7 @@ from fedvi.files import digest
 from fedvi.inference.algorithms import LARGEST_PREDICTOR
 from fedvi.inference.questions import Question
 from fedvi.inference.reading import Plan
-from fedvi.inference.spec import Spec, checked_priors, default_spec
+from fedvi.inference.spec import SMALLEST_SD, Spec, checked_priors, default_spec
 from fedvi.privacy.budget import Budget
 from fedvi.pytree import take
 from fedvi.tables.schema import Schema
@@ -146,7 +146,7 @@ class Description:
         self.start.check(self.sites)
         positive("epsilon", self.epsilon)
         if self.prior_sd is not None:
-            in_range("prior_sd", self.prior_sd, 0, LARGEST_PREDICTOR / (2 * self.schema.feature_bound), open_low=True)
+            in_range("prior_sd", self.prior_sd, SMALLEST_SD, LARGEST_PREDICTOR / (2 * self.schema.feature_bound))
         checked_priors(self.schema, self.priors)
         if self.delta is not None:
             in_range("delta", self.delta, 0, 1, open_low=True)

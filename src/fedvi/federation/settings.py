@@ -24,6 +24,7 @@ from fedvi.privacy.budget import Budget
 from fedvi.privacy.ledger.overlap import Sketch
 from fedvi.tables.encode import Encoded, encode, sketch_of
 from fedvi.tables.reading.source import TableSource, open_table
+from fedvi.tables.repeats import repeated_rows
 
 FOLDER, FILE, STATE, POLICY = "fedvi", "site.toml", "site.db", "policy.toml"
 PID = "join.pid"
@@ -153,9 +154,14 @@ class SiteSettings:
         own = {"encoding": self.encoding, "decimal": self.decimal, "sheet": self.sheet}
         return open_table(self.data, self.description.schema.dialect, **own, private=True)
 
-    def read(self) -> Encoded:
-        """Return the site's rows, encoded by the federation's schema, or raise `InputError`."""
-        encoded = encode(self.description.schema, self.table, private=True)
+    def read(self, *, look: bool = False) -> Encoded:
+        """Return the site's rows, encoded by the federation's schema, or raise `InputError`.
+
+        look: count rows that stand twice too, for the people here.
+        """
+        table = self.table
+        encoded = encode(self.description.schema, table, private=True)
+        encoded.counts.repeated = repeated_rows([table]) if look else 0
         if len(encoded.x) < 2:
             raise InputError(
                 f"Expected at least 2 rows in {self.data}, got {len(encoded.x)}: there is nothing to learn."

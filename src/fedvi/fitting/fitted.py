@@ -106,7 +106,7 @@ class Fitted:
         privacy = f"epsilon up to {max(spent):.3g}" if spent else "not private"
         sites = f"{len(self.sites)} sites, {len(self.schema.features)} features"
         simulated = ", simulated" if self.simulated else ""
-        return f"Fitted({type(self.model).__name__} of {self.schema.target.name!r}: {sites}, {privacy}{simulated})"
+        return f"Fitted({type(self.model).__name__} of {self.schema.target.predicted}: {sites}, {privacy}{simulated})"
 
     def predict(
         self, table: Source, *, level: float = 0.9, id_column: str | None = None, strict: bool = False
@@ -151,9 +151,10 @@ class Fitted:
         """The posterior in double precision, for predictions that need no JAX."""
         return tree_map(lambda leaf: np.asarray(leaf, np.float64), self.posterior)
 
-    def evaluate(self, table: Source) -> dict[str, float]:
+    def evaluate(self, table: Source, *, strict: bool = False) -> dict[str, float]:
         """Return the scores of predictions for a table with known targets; those of numbers in their own units."""
-        x, y = encode(self.schema, table).rows
+        x, y = (encoded := encode(self.schema, table, strict=strict)).rows
+        encoded.counts.warn(self.schema.expected)
         chunks = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(x), ROWS_AT_ONCE)]
         model: Any = self.model
         predicted = [model.predictive(self._double, np.asarray(x[rows], np.float64)) for rows in chunks]

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import expit
 
 from fedvi.checks import in_range, whole
 from fedvi.errors import InputError
@@ -135,6 +136,7 @@ def forecast(
     questions, covariance, prior_sd, priors, model: as in `fedvi.fit`. draws: of effects and noise, an odd number; more
         take longer, and their median is steadier.
     """
+    rows = list(rows)
     if not rows:
         raise InputError("Expected the number of rows of at least one site, got none.")
     whole("draws", draws, 1)
@@ -142,8 +144,8 @@ def forecast(
         in_range("effects", effects, 0)
     for count in rows:
         whole("rows", count, 2)
-    given = [None] * len(rows) if epsilon is None else np.broadcast_to(epsilon, (len(rows),)).tolist()
-    budgets = None if epsilon is None else [Budget(e, delta).fixed(n) for e, n in zip(given, rows, strict=True)]
+    given = _of_each(epsilon, len(rows))
+    budgets = None if None in given else [Budget(e, delta).fixed(n) for e, n in zip(given, rows, strict=True)]
     spec = default_spec(schema, rows, budgets, questions, model, prior_sd, covariance, priors=priors)
     noise = 0.0 if budgets is None else noise_of(spec.algorithm.plan, schema.dim, budgets)
     known = typical or schema.typical or Typical.guess(schema)
@@ -166,6 +168,14 @@ def forecast(
     )
 
 
+def _of_each(epsilon: float | Sequence[float] | None, sites: int) -> list[Any]:
+    """Return the budget of every site, from one for all or one each."""
+    found = np.atleast_1d(np.asarray(epsilon, object)).tolist()
+    if len(found) not in (1, sites):
+        raise InputError(f"Expected one epsilon, or one for each of {sites} sites, got {len(found)}.")
+    return found * sites if len(found) == 1 else found
+
+
 def noise_of(plan: Plan, columns: int, budgets: Sequence[Budget]) -> float:
     """Return the variance of the noise in each number of an answer, summed over sites."""
     event = gaussian(1.0, 1, numbers_of(columns, full=plan.covariance == "full"))
@@ -186,13 +196,14 @@ def _effects(
     moved = ((x - x.mean(0)) @ weights.T).std(0)
     drawn: np.ndarray = np.asarray(spec.prior.mean, np.float64) + weights[0] * np.median(moved) / max(moved[0], 1e-300)
     if spec.schema.intercept:
-        drawn[0] = _level(x @ drawn, event or 0.5) if len(spec.model.all_outcomes) == 2 else 0.0
+        drawn[0] = _level(x @ drawn, 0.5 if event is None else event) if len(spec.model.all_outcomes) == 2 else 0.0
     return drawn
 
 
 def _level(eta: np.ndarray, share: float) -> float:
-    """Return the intercept under which an event has this share of rows."""
-    return float(brentq(lambda level: np.mean(1 / (1 + np.exp(-np.clip(eta + level, -500, 500)))) - share, -200, 200))
+    """Return the intercept under which an event has this share of rows, or nearly so if no or all rows have it."""
+    share, far = min(max(share, 1e-3), 1 - 1e-3), float(np.abs(eta).max()) + 50
+    return float(brentq(lambda level: np.mean(expit(eta + level)) - share, -far, far))
 
 
 def _read(

@@ -99,7 +99,6 @@ class PrivateClient(Closing):
             _check_rows_are_the_unit(algorithm.protection.unit)
         exists = Path(ledger).exists()
         rows = DeclaredRows.of(table, model, feature_bound, lambda count: declared_rows(ledger, count, public_rows))
-        rows = rows.looked_at(model, public.prior)
         check_solver(algorithm.solver, model)
         algorithm.solver.check(np.asarray(rows.rows.x), "the client's table")
         of_rows = algorithm.protection.unit == ROW
@@ -145,8 +144,11 @@ class PrivateClient(Closing):
 
     @property
     def noticed(self) -> tuple[str, ...]:
-        """What the people who have the rows should know about them. It stays with them."""
-        return self._rows.noticed
+        """What the people who have the rows should know about them. It stays with them.
+
+        The rows are looked at when it is asked for: nothing else that the client does depends on it.
+        """
+        return self._rows.noticed_by(self._model, self._public.prior)
 
     @property
     def public_rows(self) -> int:

@@ -201,13 +201,13 @@ class DeclaredRows:
         told += [f"{clipped} features are beyond {feature_bound:g} and count as that"] * (clipped > 0)
         return cls(Rows.of(features, y, feature_bound, roomy(most)), len(x), public, data, tuple(told))
 
-    def looked_at(self, model: Model, prior: GaussianFamily) -> DeclaredRows:
-        """Return the same rows, with a word for their people if the model gives NaN for some under the prior."""
+    def noticed_by(self, model: Model, prior: GaussianFamily) -> tuple[str, ...]:
+        """Return what was done to the rows, and for how many the model gives NaN under the prior, for their people."""
         if not len(bad := rows_without_number(model, prior, *self.table)):
-            return self
+            return self.noticed
         line = line_of(model, prior, *(part[bad[:1]] for part in self.table))
         told = f"the model gives no number for {len(bad)} rows under the prior: they count as nothing in such updates"
-        return dataclasses.replace(self, noticed=(*self.noticed, told + (f" ({line})" if line else "")))
+        return (*self.noticed, told + (f" ({line})" if line else ""))
 
     @property
     def table(self) -> tuple[np.ndarray, np.ndarray]:

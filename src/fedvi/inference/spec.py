@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ from fedvi.tables.schema import Schema
 STANDARDISE = 0.1
 """Share of a site's budget, in squared noise, that private scales take."""
 
+
+SMALLEST_SD = 0.003
+"""Of a prior: a weight with a smaller one is as good as fixed."""
 
 Priors = Mapping[str, tuple[float, float]]
 """Mean and standard deviation of weights, by the name of their column or feature."""
@@ -128,7 +132,7 @@ def default_spec(
     """
     model = schema.target.model() if model is None else model
     if prior_sd is not None:
-        positive("prior_sd", prior_sd)
+        in_range("prior_sd", prior_sd, SMALLEST_SD, LARGEST_PREDICTOR)
     variance = float(model.defaults.prior_variance if prior_sd is None else prior_sd**2)
     if budgets is None and covariance == "diagonal":
         raise InputError("Expected a privacy budget for covariance='diagonal': without privacy it is always full.")
@@ -151,13 +155,13 @@ def checked_priors(schema: Schema, priors: Priors) -> Priors:
     found = {}
     for name, given in priors.items():
         schema.places(name)
-        pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
-        if len(pair) != 2 or not all(isinstance(number, int | float) for number in pair):
+        pair: Any = tuple(given) if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str) else ()
+        if len(pair) != 2 or not all(isinstance(number, Real) and not isinstance(number, bool) for number in pair):
             raise InputError(
                 f"Expected the prior of {name!r} as mean and standard deviation, such as [0, 1], got {given!r}."
             )
         in_range(f"the mean of the prior of {name}", pair[0], -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
-        in_range(f"the standard deviation of the prior of {name}", pair[1], 0, LARGEST_PREDICTOR, open_low=True)
+        in_range(f"the standard deviation of the prior of {name}", pair[1], SMALLEST_SD, LARGEST_PREDICTOR)
         found[name] = (float(pair[0]), float(pair[1]))
     return found
 

@@ -25,7 +25,7 @@ from fedvi.errors import InputError
 from fedvi.tables.counts import Counts
 from fedvi.tables.layout import LEVEL, NUMBER
 from fedvi.tables.parts import ERROR, Listed, Part
-from fedvi.tables.reading.source import Chunk
+from fedvi.tables.reading.chunk import Chunk
 
 OTHER, GAP, REFERENCE = "other", "missing", "reference"
 

@@ -19,8 +19,8 @@ MEASURED_ROWS = 20
 
 KINDS = {
     "clipped": "beyond the bounds of the schema, and count as the bound",
-    "unknown": "values that the schema does not list, and count as the schema says",
-    "foreign": "text where a number or a date belongs, and count as missing",
+    "unknown": "not listed in the schema, and count as it says of such values",
+    "foreign": "no number or date where one belongs, and count as missing",
     "missing": "missing",
 }
 """What can happen to a value, in words."""
@@ -31,6 +31,7 @@ class Counts:
     """How many values of each column were clipped, unknown, foreign or missing (`KINDS`).
 
     unusable: rows without a target that can be used. repeated: rows that agree with an earlier one in all columns.
+    skipped: lines that are no rows.
     examples: by column, a value that is unknown or foreign.
     """
 
@@ -41,11 +42,13 @@ class Counts:
     foreign: dict[str, int] = field(default_factory=dict)
     unusable: int = 0
     repeated: int = 0
+    skipped: int = 0
     examples: dict[str, str] = field(default_factory=dict)
 
     def __add__(self, other: Counts) -> Counts:
         total = Counts(self.rows + other.rows)
-        total.unusable, total.repeated = self.unusable + other.unusable, self.repeated + other.repeated
+        for whole in ("unusable", "repeated", "skipped"):
+            setattr(total, whole, getattr(self, whole) + getattr(other, whole))
         for part in (self, other):
             for kind in KINDS:
                 for name, number in getattr(part, kind).items():
@@ -97,6 +100,13 @@ class Counts:
                 f"Rows that agree with an earlier one in all columns: {self.repeated:,} of {self.rows:,}. If they are "
                 "copies, leave them out: each counts as a person of its own."
             )
+        if self.skipped:
+            said.append(
+                f"Lines with a value too many or too few, or with an open quotation mark: {self.skipped:,} left out."
+            )
+        for number, what in ((self.unusable, "have no target that can be used"), (self.repeated, "agree with others")):
+            if number >= MANY * self.rows > 0:
+                warned.append(f"{_percent(number, self.rows)} of {self.rows:,} rows {what}.")
         return said, warned
 
     def warn(self, bounds: Mapping[str, str], stacklevel: int = 2) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 
 from fedvi.errors import InputError
 from fedvi.tables.counts import Counts
-from fedvi.tables.reading.source import TEXT, Chunk, Source, TableSource, Text, ahead, open_table
+from fedvi.tables.reading.chunk import TEXT, Chunk, Text
+from fedvi.tables.reading.source import Source, TableSource, ahead, open_table
 from fedvi.tables.reading.words import MISSING, plain
 from fedvi.tables.schema import Schema
 
@@ -75,7 +76,7 @@ def encode(
     """
     reader = open_table(source, schema.dialect, private=private)
     parts = list(Encoder(schema, site_column, target, strict, private, nameless).chunks(reader))
-    counts = sum((part.counts for part in parts), Counts())
+    counts = sum((part.counts for part in parts), Counts(skipped=reader.skipped))
     sites = np.concatenate([part.sites for part in parts if part.sites is not None]) if site_column else None
     y = np.concatenate([part.y for part in parts if part.y is not None]) if target else None
     if len(parts) == 1:
@@ -181,8 +182,12 @@ def sketch_of(schema: Schema, source: Source, key: bytes) -> Sketch:
 
     def hashes(chunk: Chunk, name: str) -> np.ndarray:
         column = chunk.columns[name]
-        if isinstance(column, Text):
+        if wanted[name] == TEXT and isinstance(column, Text):
             return text_hashes(np.asarray(column.codes), column.values, key)
-        return number_hashes(column, key)
+        values, foreign = chunk.numbers(name)
+        hashes = number_hashes(values, key)
+        if isinstance(column, Text) and foreign.any():
+            hashes[foreign] = text_hashes(np.asarray(column.codes), column.values, key)[foreign]
+        return hashes
 
     return Sketch.of(([hashes(chunk, name) for name in wanted] for chunk in reader.chunks(wanted)), key)

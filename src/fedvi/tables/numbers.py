@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from fedvi.checks import one_of
 from fedvi.errors import InputError
@@ -18,13 +18,13 @@ from fedvi.tables.columns import Column
 from fedvi.tables.counts import Counts
 from fedvi.tables.hats import hats
 from fedvi.tables.layout import HAT, LEVEL, NUMBER
-from fedvi.tables.parts import ERROR, IF_SET, Scaled
-from fedvi.tables.reading.source import TEXT, Chunk, Kind, Text
-from fedvi.tables.reading.words import ABOVE, BELOW, EPOCH, ORDERS, parse_date, plain, side_of
+from fedvi.tables.parts import ERROR, IF_SET, SIDES, Scaled
+from fedvi.tables.reading.chunk import TEXT, Chunk, Kind
+from fedvi.tables.reading.words import ABOVE, BELOW, EPOCH, ORDERS, parse_date, plain
 
 LOG1P = "log1p"
 TRANSFORMS = ("none", LOG1P)
-SIDES = {BELOW: "is below its limit", ABOVE: "is above its limit"}
+IN_WORDS = {BELOW: "is below its limit", ABOVE: "is above its limit"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Number(Scaled, Column):
     transform: "none", or "log1p" for log(1 + value); centre and scale are then those of the logarithm.
     knots: in the table's units; empty for a straight line. With transform, hats are straight in the logarithm.
     limits: sides on which values may be beyond a limit of detection, such as <0.6 ("<", ">"): such a value counts as
-        the limit, and a feature for its side says so. Without them it does too, and is counted as clipped.
+        the limit, and a feature for its side says so. Without them it does too, and counts as clipped.
 
     >>> Number("gain", 0, 64, 1, 1, transform="log1p", knots=(0, 16, 32, 64)).features
     ('log1p(gain)', 'gain~[16]', 'gain~[32]')
@@ -45,7 +45,7 @@ class Number(Scaled, Column):
     missing: str = "centre"
     transform: str = "none"
     knots: tuple[float, ...] = ()
-    limits: tuple[str, ...] = field(default=(), kw_only=True, metadata=IF_SET)
+    limits: tuple[str, ...] = field(default=(), kw_only=True, metadata=IF_SET)  # type: ignore[misc]
     comments: ClassVar = {"knots": "in the column's own units"}
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class Number(Scaled, Column):
         """The number, its hats, on which side it is beyond a limit, and where it is missing, if the schema says so."""
         line = f"log1p({self.name})" if self.transform == LOG1P else self.name
         bumps = (f"{self.name}~[{knot:.10g}]" for knot in self.knots[1:-1])
-        return (line, *bumps, *(f"{self.name} {SIDES[side]}" for side in self.limits), *self._gap)
+        return (line, *bumps, *(f"{self.name} {IN_WORDS[side]}" for side in self.limits), *self._gap)
 
     @property
     def _gap(self) -> tuple[str, ...]:
@@ -132,25 +132,11 @@ class Number(Scaled, Column):
             knots = (self.measured(np.array(self.knots)) - self.centre) / self.scale
             parts.append(hats(values, knots)[:, 1:-1])
         if self.limits:
-            sides = self._sides(chunk)
-            parts.append(np.stack([sides == (-1 if side == BELOW else 1) for side in self.limits], axis=1))
+            sides = self.sides(chunk)
+            parts.append(np.stack([sides == SIDES[side] for side in self.limits], axis=1))
         if self.missing == "indicator":
             parts.append(missing[:, None])
         return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
-
-    def scaled(self, chunk: Chunk, counts: Counts) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-        """Return what `Scaled` does; values beyond a limit of detection that has no feature are counted as clipped."""
-        if not self.limits and isinstance(chunk.columns[self.name], Text):
-            counts.add(self.name, clipped=int(np.count_nonzero(self._sides(chunk))))
-        return super().scaled(chunk, counts)
-
-    def _sides(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
-        """Return -1 for values below a limit of detection, 1 for those above one, else 0."""
-
-        def side(text: str) -> float:
-            return {BELOW: -1.0, ABOVE: 1.0}.get(side_of(text, chunk.decimal), 0.0)
-
-        return np.nan_to_num(chunk.numbers(self.name, side, key=f"{self.name}, sides")[0])
 
     @property
     def units(self) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -14,8 +15,8 @@ from jaxtyping import Bool, Float
 
 from fedvi.errors import InputError
 from fedvi.tables.counts import Counts
-from fedvi.tables.reading.source import NUMBER, TEXT, Chunk, Kind, Text
-from fedvi.tables.reading.words import MISSING, number_or_limit, numbers_in, plain
+from fedvi.tables.reading.chunk import NUMBER, TEXT, Chunk, Kind, Text
+from fedvi.tables.reading.words import ABOVE, BELOW, MISSING, numbers_in, parse_limit, parse_number, plain, side_of
 
 LARGEST_RANGE = 1e6
 """Scales between the bounds of a number, at most: so that what is encoded is always a sensible number."""
@@ -25,6 +26,9 @@ ERROR = "error"
 
 IF_SET = {"digest": "if set"}
 """Of a field that came later: the digest of a schema that does not use it stays as it was."""
+
+SIDES = {BELOW: -1, ABOVE: 1}
+"""Of limits of detection, as numbers."""
 
 _UNKNOWN, _MISSING = -1, -2
 
@@ -47,6 +51,9 @@ class Part(ABC):
         """What it expects, for people."""
 
 
+_numbers_in = cache(numbers_in)
+
+
 def checked_missing_values(name: str, given: Any) -> tuple[str, ...]:
     """Return values that mean that nothing was measured, as they are in tables."""
     if isinstance(given, str) or not isinstance(given, Iterable):
@@ -55,10 +62,11 @@ def checked_missing_values(name: str, given: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Scaled:
+class Scaled(Part):
     """Numbers with public bounds, a centre and a scale. Bounds are clipped to before anything else happens.
 
     missing_values: what means that nothing was measured, beside the usual words, such as 999.
+    limits: sides of limits of detection that are expected; a value such as <0.6 beyond another one counts as clipped.
     """
 
     name: str
@@ -67,6 +75,7 @@ class Scaled:
     centre: float
     scale: float
     missing_values: tuple[str, ...] = field(default=(), kw_only=True, metadata=IF_SET)
+    limits: ClassVar[tuple[str, ...]] = ()
     what: ClassVar[str] = "a number"
 
     def __post_init__(self) -> None:
@@ -116,23 +125,43 @@ class Scaled:
 
         A value beyond a limit of detection, such as <0.6, counts as the limit.
         """
-        return math.nan if plain(text) in self.missing_values else number_or_limit(text, decimal)
+        try:
+            number = parse_number(text, decimal)
+        except ValueError:
+            return math.nan if plain(text) in self.missing_values else parse_limit(text, decimal)[1]
+        return math.nan if number in self._missing_numbers(decimal) else number
+
+    def _missing_numbers(self, decimal: str) -> list[float]:
+        """Return the numbers that mean that nothing was measured, however they are spelled."""
+        return _numbers_in(self.missing_values, decimal)
 
     def scaled(self, chunk: Chunk, counts: Counts) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
         """Return the clipped and scaled numbers, 0 where missing, and where that is."""
         values, foreign = chunk.numbers(self.name, lambda text: self.read(text, chunk.decimal), key=self.name)
         if self.missing_values and not isinstance(chunk.columns[self.name], Text):
-            values = np.where(np.isin(values, numbers_in(self.missing_values)), np.nan, values)
+            values = np.where(np.isin(values, self._missing_numbers(chunk.decimal)), np.nan, values)
         foreign = foreign | np.isinf(values)
         missing = ~np.isfinite(values)
         within = np.clip(values, self.low, self.high)
         clipped = (within != values) & ~missing  # NaN is not equal to itself
+        sides = self.sides(chunk)
+        clipped |= (sides != 0) & ~np.isin(sides, [SIDES[side] for side in self.limits])
         self._count(chunk, counts, missing & ~foreign, foreign, clipped)
         within = self.measured(within)
         within -= self.centre
         within /= self.scale
         within[missing] = 0
         return within, missing
+
+    def sides(self, chunk: Chunk) -> Float[np.ndarray, " n"]:
+        """Return -1 for values below a limit of detection, 1 for those above one, else 0 (`SIDES`)."""
+        if not isinstance(chunk.columns[self.name], Text):
+            return np.zeros(chunk.rows)
+
+        def side(text: str) -> float:
+            return SIDES.get(side_of(text, chunk.decimal), 0)
+
+        return np.nan_to_num(chunk.numbers(self.name, side, key=f"{self.name}, sides")[0])
 
     def _count(
         self,
@@ -147,7 +176,7 @@ class Scaled:
         if foreign.any():
             row = int(np.argmax(foreign))
             first = f"{chunk.word(row, self.name)!r} in row {chunk.start + row + 1}"
-            if chunk.strict or getattr(self, "missing", "") == ERROR:
+            if chunk.strict or self.missing == ERROR:
                 raise InputError(
                     f"Expected {self.what} in {chunk.place(row, self.name)}, got {chunk.word(row, self.name)!r}. "
                     "Correct it, leave it empty, or name it in missing_values of the schema."
@@ -163,7 +192,7 @@ class Scaled:
 
 
 @dataclass(frozen=True)
-class Listed:
+class Listed(Part):
     """Text with a few known values. missing_values: what means that nothing was measured, beside the usual words."""
 
     name: str

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from fedvi.tables.reading.source import AS_IT_IS, Chunk, TableSource, Text
+from fedvi.tables.reading.chunk import AS_IT_IS, Chunk, Text
+from fedvi.tables.reading.source import TableSource
 
 MOST = 1 << 18
 """Hashes that are kept; of more rows, those whose last bits are zero."""
@@ -39,10 +40,11 @@ class Repeats:
 def repeated_rows(readers: Iterable[TableSource], leave_out: Collection[str | None] = ()) -> int:
     """Return how many rows agree with an earlier one in all columns, over several tables with the same columns.
 
-    leave_out: columns that are not compared, such as the one of sites; nor is the index of a frame.
+    leave_out: columns that are not compared, such as the one of sites; nor is the index of a frame. A stream is not
+    looked at: it can be read once.
     """
     found = Repeats()
-    for reader in readers:
+    for reader in (each for each in readers if each.again):
         names = [name for name in reader.columns if name not in leave_out and name not in reader.index]
         for chunk in reader.chunks(dict.fromkeys(names, AS_IT_IS)):
             found.add(chunk, names)

@@ -31,8 +31,9 @@ from fedvi.tables.interactions import Interaction, Products
 from fedvi.tables.layout import INTERCEPT as CONSTANT
 from fedvi.tables.layout import Layout
 from fedvi.tables.parts import Part, Scaled
+from fedvi.tables.reading.chunk import Kind
 from fedvi.tables.reading.messages import check_once
-from fedvi.tables.reading.source import Dialect, Kind
+from fedvi.tables.reading.source import Dialect
 from fedvi.tables.targets import Target
 from fedvi.tables.typical import Typical
 

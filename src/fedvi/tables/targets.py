@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from fedvi.errors import InputError
 from fedvi.tables.counts import Counts
 from fedvi.tables.parts import Listed, Part, Scaled
-from fedvi.tables.reading.source import Chunk
+from fedvi.tables.reading.chunk import Chunk
 from fedvi.tables.reading.words import plain
 
 if TYPE_CHECKING:

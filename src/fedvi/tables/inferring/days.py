@@ -51,7 +51,7 @@ def decide_date(found: Summary, usual: str, wishes: Wishes, questions: list[Ques
                 ("--dates dmy (the day comes first)", "--dates mdy (the month)"),
             )
         )
-    return _dated(found, counts, order or "dmy")
+    return _dated(found, counts, order or "dmy", wishes)
 
 
 def _compact(found: Summary) -> Counter[str]:
@@ -69,7 +69,7 @@ def _share(counts: Counter[str], holds: Callable[[str], bool]) -> bool:
     return sum(count for value, count in counts.items() if holds(value)) >= MOST * counts.total()
 
 
-def _dated(found: Summary, counts: Counter[str], order: str) -> Decision:
+def _dated(found: Summary, counts: Counter[str], order: str, wishes: Wishes) -> Decision:
     def read(text: str) -> float:
         return parse_date(text, order)
 
@@ -83,7 +83,8 @@ def _dated(found: Summary, counts: Counter[str], order: str) -> Decision:
     low, high = bounds(whole)
     others = found.measured - found.numbers if not found.counts else counts.total() - len(days)
     missing = "indicator" if found.missing or others else "centre"
-    date = Date(found.name, low, high, *moments.rounded(low, high), missing, order=order)
+    nothing = wishes.missing.get(found.name, ())
+    date = Date(found.name, low, high, *moments.rounded(low, high), missing, order=order, missing_values=nothing)
     reasons = ["all values are dates" if not others else f"all but {others:,} values are dates"]
     if found.missing:
         reasons.append(f"missing in {found.missing:,} rows, which get a feature")

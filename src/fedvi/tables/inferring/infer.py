@@ -27,7 +27,8 @@ from fedvi.tables.inferring.summaries import Looked, look
 from fedvi.tables.inferring.targets import decide_target
 from fedvi.tables.interactions import Interaction
 from fedvi.tables.numbers import Number
-from fedvi.tables.reading.source import Chunk, Source, TableSource, open_table
+from fedvi.tables.reading.chunk import Chunk
+from fedvi.tables.reading.source import Source, TableSource, open_table
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget
 from fedvi.tables.typical import Typical
@@ -118,9 +119,8 @@ def infer_schema(
     decisions = left | _decided(reader, looked, target, wishes, questions)
     columns = [each.part for name, each in decisions.items() if each.part is not None and name != target]
     wanted = decisions[target].part
-    used = {each.name: looked.columns[each.name] for each in columns}
     classes = wanted.values if isinstance(wanted, BinaryTarget) else ()
-    questions += find_leaks(used, looked.columns[target], classes, wishes)
+    questions += find_leaks(columns, looked.columns, looked.columns[target], classes, wishes)
     if questions:
         raise Unanswered(questions)
     if not columns:

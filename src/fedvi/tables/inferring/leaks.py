@@ -6,12 +6,16 @@ is compared with the target by itself, in the rows that were kept.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from fedvi.tables.inferring.decisions import Question, Wishes
 from fedvi.tables.inferring.summaries import Summary
 from fedvi.tables.inferring.vocabulary import is_duration, is_event
-from fedvi.tables.reading.words import plain
+from fedvi.tables.parts import Part, Scaled
+from fedvi.tables.reading.words import POINT, spelled, takes
 
 FEWEST = 20
 """Rows from which on a column is compared with the target, and rows of each class from which on a quarter of that."""
@@ -21,13 +25,14 @@ KNOWS, COPY = 0.99, 0.9999
 
 
 def find_leaks(
-    columns: dict[str, Summary], target: Summary, classes: tuple[str, ...], wishes: Wishes
+    columns: Sequence[Part], looked: Mapping[str, Summary], target: Summary, classes: tuple[str, ...], wishes: Wishes
 ) -> list[Question]:
     """Return a question for every column that knows the target. classes: of the target; empty for a number."""
     truth = _truth(target, classes)
     found = []
-    for name, summary in columns.items():
-        why = "" if name in wishes.keep or name == target.name else _why(summary, truth, bool(classes))
+    for column in columns:
+        name = column.name
+        why = "" if name in wishes.keep else _why(_values(column, looked[name]), truth, bool(classes))
         if not why and name not in wishes.keep and classes and is_duration(name) and _is_event(target, classes):
             why = f"is named like the time until {target.name!r}, which nobody knows before"
         if why:
@@ -46,13 +51,23 @@ def _truth(target: Summary, classes: tuple[str, ...]) -> np.ndarray:
     values = target.sampled
     if not classes:
         return values.astype(float)
-    spelled = {value: plain(str(value)) for value in set(values.tolist())}
-    return np.array([float(classes.index(spelled[v])) if spelled[v] in classes else np.nan for v in values.tolist()])
+    known = {value: float(at) for at, value in enumerate(classes)}
+    return np.array([known.get(spelled(value), math.nan) for value in values.tolist()])
 
 
-def _why(summary: Summary, truth: np.ndarray, classes: bool) -> str:
+def _values(column: Part, summary: Summary) -> np.ndarray:
+    """Return the rows that are kept: numbers if the column becomes some, as dates do, else text."""
+    values = summary.sampled
+    if values.dtype != object or not isinstance(column, Scaled):
+        return values
+    words = [word for word in set(values.tolist()) if word]
+    known = {word: column.read(word, POINT) for word in words if takes(lambda each: column.read(each, POINT), word)}
+    return np.array([known.get(word, math.nan) for word in values.tolist()])
+
+
+def _why(values: np.ndarray, truth: np.ndarray, classes: bool) -> str:
     """Return in words what a column knows of the target; nothing, if it is not too much."""
-    values, usable = summary.sampled, ~np.isnan(truth)
+    usable = ~np.isnan(truth)
     if np.count_nonzero(usable) < FEWEST:
         return ""
     values, truth = values[usable], truth[usable]

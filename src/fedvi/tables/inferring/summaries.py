@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedvi.errors import InputError
-from fedvi.tables.reading.source import AS_IT_IS, NUMBER, TEXT, Chunk, Kind, TableSource, Text, ahead
+from fedvi.tables.reading.chunk import AS_IT_IS, NUMBER, TEXT, Chunk, Kind, Text
+from fedvi.tables.reading.source import TableSource, ahead
 from fedvi.tables.reading.words import (
     COMMA,
     MISSING,

@@ -50,8 +50,8 @@ def decide_target(
             f"{values[0]!r}. Take a table with both."
         )
     if len(values) == 2:
-        target, why = _two_classes(found, (values[0], values[1]), wishes, questions)
-        return Decision(name, "target", "; ".join([why, *reasons]), target)
+        two, why = _two_classes(found, (values[0], values[1]), wishes, questions)
+        return Decision(name, "target", "; ".join([why, *reasons]), two)
     if wishes.event:
         raise InputError(f"Expected two classes in column {name!r} of {table} for --event, got {listed(values)}.")
     if not numeric:
@@ -88,7 +88,8 @@ def _two_classes(
         shown = " and ".join(map(repr, values))
         question = f"The target {found.name!r} has the classes {shown}. Which of them is the event?"
         questions.append(Question(question, tuple(f"--event {value!r}" for value in values)))
-    return BinaryTarget(found.name, values, event=event), f"the event is {event}: {why}; --event changes it"
+    target = BinaryTarget(found.name, values, event=event, missing_values=wishes.missing.get(found.name, ()))
+    return target, f"the event is {event}: {why}; --event changes it"
 
 
 def _refuse_classes(name: str, table: str, values: list[str]) -> None:

@@ -6,7 +6,7 @@ wanted. If text is wanted, 1 and 1.0 are "1", true is "true". Blanks around text
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,25 +15,38 @@ import numpy as np
 import pyarrow as pa
 
 from fedvi.errors import InputError
+from fedvi.tables.reading.chunk import AS_IT_IS, TEXT, Chunk, Kind, Text
 from fedvi.tables.reading.messages import GIVE_ENCODING, first_line, in_one_line, place
-from fedvi.tables.reading.source import AS_IT_IS, TEXT, Chunk, Dialect, Kind, SpeaksArrow, TableSource, Text
-from fedvi.tables.reading.words import plain
+from fedvi.tables.reading.source import Dialect, SpeaksArrow, TableSource
+from fedvi.tables.reading.words import spelled
 
 CHUNK_ROWS = 1 << 17
 """Rows of other tables that are read at once."""
 
 
 def chunks_of(
-    found: Iterable[pa.RecordBatch], wanted: dict[str, Kind], table: TableSource, start: int = 0, **text: bool
+    found: Iterable[pa.RecordBatch],
+    wanted: dict[str, Kind],
+    table: TableSource,
+    start: int = 0,
+    *,
+    from_frame: bool = False,
 ) -> Iterator[Chunk]:
-    """Yield the wanted columns of record batches, in chunks of at most `CHUNK_ROWS` rows. text: see `_text`."""
+    """Yield the wanted columns of record batches, in chunks of at most `CHUNK_ROWS` rows.
+
+    from_frame: of pandas, which sorts categories unless somebody has put them in order.
+    """
     name = table.name
+
+    def text(array: pa.Array, column: str) -> Text:
+        return _text(array, column, name, start, strict=not table.private, from_frame=from_frame)
+
     for large in found:
         for first in range(0, large.num_rows, CHUNK_ROWS):
             part = large.slice(first, CHUNK_ROWS)
             names = part.schema.names
             columns = {
-                column: _column(part.column(names.index(table.given[column])), kind, column, name, start, text)
+                column: _column(part.column(names.index(table.given[column])), kind, column, name, text)
                 for column, kind in wanted.items()
             }
             yield Chunk(name, start, part.num_rows, columns)
@@ -41,13 +54,13 @@ def chunks_of(
 
 
 def _column(
-    array: pa.Array, wanted: Kind, column: str, name: str, start: int, text: dict[str, bool]
+    array: pa.Array, wanted: Kind, column: str, name: str, text: Callable[[pa.Array, str], Text]
 ) -> np.ndarray | Text:
-    """Return numbers, if they are wanted and all values are; else text."""
+    """Return numbers, if they are wanted and all values are; else text, which `text` makes."""
     kind = array.type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if wanted == TEXT or (wanted == AS_IT_IS and not is_number):
-        return _text(array, column, name, start, **text)
+        return text(array, column)
     if pa.types.is_float64(kind):
         return _as_numpy(array, np.nan, "f8")
     if pa.types.is_null(kind):
@@ -59,7 +72,7 @@ def _column(
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
     elif not is_number:
-        return _text(array, column, name, start, **text)
+        return text(array, column)
     return _as_numpy(array.cast(pa.float64(), safe=False), np.nan, "f8")
 
 
@@ -72,13 +85,8 @@ def _as_numpy(array: pa.Array, missing: float, dtype: str) -> np.ndarray:
     return np.where(np.unpackbits(valid, bitorder="little")[rows], numbers[rows], missing)
 
 
-def _text(
-    array: pa.Array, column: str, name: str, start: int, *, strict: bool = True, from_frame: bool = False
-) -> Text:
-    """Return a column as text. strict: whether bytes that are no UTF-8 are an error.
-
-    from_frame: of pandas, which sorts categories unless somebody has put them in order.
-    """
+def _text(array: pa.Array, column: str, name: str, start: int, *, strict: bool, from_frame: bool) -> Text:
+    """Return a column as text. strict: whether bytes that are no UTF-8 are an error."""
     if pa.types.is_null(array.type):
         return Text(np.full(len(array), -1, np.int32), [])
     listed = pa.types.is_dictionary(array.type)
@@ -105,6 +113,8 @@ def _words(values: pa.Array, errors: str) -> list[str | None]:
         return values.cast(pa.string()).to_pylist()
     if pa.types.is_nested(kind):
         raise pa.ArrowTypeError(str(kind))
+    if errors != "strict" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        values, kind = values.cast(pa.large_binary()), pa.large_binary()  # it may hold bytes that are no UTF-8
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return [None if value is None else value.decode(errors=errors) for value in values.to_pylist()]
     return [value if isinstance(value, str) else _word(value) for value in values.to_pylist()]
@@ -114,8 +124,8 @@ def _word(value: Any) -> str | None:
     if value is None or value != value:  # NaN
         return None
     if isinstance(value, Decimal):
-        return plain(f"{value:f}")
-    return plain(str(value))
+        return spelled(f"{value:f}")
+    return spelled(value)
 
 
 def _stripped(codes: np.ndarray, words: list[str | None], ordered: bool) -> Text:
@@ -133,10 +143,10 @@ def _stripped(codes: np.ndarray, words: list[str | None], ordered: bool) -> Text
 class ParquetReader(TableSource):
     """A Parquet file."""
 
-    def __init__(self, path: Path, name: str, dialect: Dialect):
+    def __init__(self, path: Path, name: str, dialect: Dialect, private: bool):
         self.path, self.name = path, name
         with self._open() as file:
-            super().__init__(name, file.schema_arrow.names, dialect)
+            super().__init__(name, file.schema_arrow.names, dialect, private)
             self.index = index_of(file.schema_arrow)
 
     def _open(self, **options: list[str]) -> pa.parquet.ParquetFile:
@@ -161,10 +171,10 @@ class ParquetReader(TableSource):
 class ArrowReader(TableSource):
     """A file of Arrow's own format, with or without an index at its end."""
 
-    def __init__(self, path: Path, name: str, dialect: Dialect):
+    def __init__(self, path: Path, name: str, dialect: Dialect, private: bool):
         self.path, self.name = path, name
         with self._open() as file:
-            super().__init__(name, file.schema.names, dialect)
+            super().__init__(name, file.schema.names, dialect, private)
             self.index = index_of(file.schema)
 
     def _open(self) -> pa.RecordBatchReader | pa.ipc.RecordBatchFileReader:
@@ -191,11 +201,11 @@ class ArrowReader(TableSource):
 class ObjectReader(TableSource):
     """An object that speaks Arrow."""
 
-    def __init__(self, source: SpeaksArrow, name: str, dialect: Dialect):
+    def __init__(self, source: SpeaksArrow, name: str, dialect: Dialect, private: bool):
         self.source, self.name = source, name
         self.first: pa.RecordBatchReader | None = self._stream()
-        super().__init__(name, self.first.schema.names, dialect)
-        self.index = index_of(self.first.schema)
+        super().__init__(name, self.first.schema.names, dialect, private)
+        self.index, self.again = index_of(self.first.schema), not isinstance(source, pa.RecordBatchReader)
 
     def _stream(self) -> pa.RecordBatchReader:
         with in_one_line(self.name):
@@ -208,7 +218,7 @@ class ObjectReader(TableSource):
     def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
         stream, self.first = self.first, None
         if stream is None:
-            if isinstance(self.source, pa.RecordBatchReader):
+            if not self.again:
                 raise InputError(f"Expected a table that can be read again, got {self.name}: give a table or a file.")
             stream = self._stream()
         yield from chunks_of(stream, wanted, self, from_frame=stream.schema.pandas_metadata is not None)

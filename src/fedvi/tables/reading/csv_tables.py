@@ -20,9 +20,11 @@ from pyarrow import csv as arrow_csv
 
 from fedvi.errors import InputError
 from fedvi.tables.reading.arrow_tables import chunks_of
+from fedvi.tables.reading.chunk import AS_IT_IS, NUMBER, TEXT, Chunk, Kind
 from fedvi.tables.reading.messages import GIVE_ENCODING, first_line, in_one_line
-from fedvi.tables.reading.source import AS_IT_IS, NUMBER, TEXT, Chunk, Dialect, Kind, TableSource
-from fedvi.tables.reading.text_files import BLOCK_BYTES, MARK, Survey, TextFile, is_zipped, marked
+from fedvi.tables.reading.site_files import check_line_by_line, lines_of
+from fedvi.tables.reading.source import Dialect, TableSource
+from fedvi.tables.reading.text_files import BLOCK_BYTES, MARK, Survey, TextFile, below_rows, codec_of, is_zipped, marked
 from fedvi.tables.reading.words import MISSING, POINT
 
 BLANKS = (("", ""), (" ", ""), ("", " "))
@@ -35,26 +37,29 @@ WORDS_AND_BLANKS = [before + word + after for word in sorted(MISSING) for before
 class CsvReader(TableSource):
     """A text file with a header, which tells what separates values. No row may be longer than `BLOCK_BYTES`.
 
-    private: nothing is guessed by rows, lines that are no rows are skipped, and bytes that are no text are replaced.
+    private: every line stands for itself (`fedvi.tables.reading.site_files`).
     """
 
     def __init__(self, path: Path, name: str, dialect: Dialect, private: bool):
-        self.path, self.name, self.private = path, name, private
+        self.path, self.name = path, name
         guess, word = "", ""
         with in_one_line(name):
-            mark, seen = marked(path), Survey.of(path)
-            encoding = mark or dialect.encoding or ("utf-8" if private else seen.encoding)
+            mark, seen = marked(path), Survey(True) if private else Survey.of(path)
+            encoding = mark or dialect.encoding or seen.encoding
+            if private:
+                check_line_by_line(codec_of(encoding))
             if not (mark or dialect.encoding or private):
                 guess, word = seen.encoding, seen.word
-            self.file = TextFile(path, name, encoding)
+            self.file = TextFile(path, name, encoding, private)
             self._simple = not (seen.quoted or mark or is_zipped(path)) and self.file.encoding == "utf-8"
             self.size, notes = (path.stat().st_size, []) if private else self.file.notes()
-        super().__init__(name, self.file.columns, replace(dialect, encoding="" if mark else self.file.encoding))
+        written = replace(dialect, encoding="" if mark else self.file.encoding)
+        super().__init__(name, self.file.columns, written, private)
         if guess not in ("", "utf-8"):
             shown = f" (if {word!r} is spelled right)" if word else ""
             self.said.append(f"The text is read as {guess}{shown}. If that is wrong, give --encoding.")
         if notes:
-            self.said.append(f"Below the rows, left out: {'; '.join(map(repr, notes))}.")
+            self.said.append(below_rows(notes))
 
     def _set_columns(self, columns: Iterable[object]) -> None:
         super()._set_columns(columns)
@@ -66,11 +71,17 @@ class CsvReader(TableSource):
         if self.file.find(names):
             self._set_columns(self.file.columns)
 
+    @property
+    def hint(self) -> str:
+        """Another encoding, if there are letters that depend on it."""
+        seen = "".join(self.file.lines[:20])
+        return "" if seen.isascii() else f" It is read as {self.file.encoding}; if that is wrong, give --encoding."
+
     def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
         kinds, done = dict(wanted), 0
         while self.file.has_rows:
             try:
-                for chunk in chunks_of(self._blocks(kinds, skip=done), wanted, self, done, strict=not self.private):
+                for chunk in chunks_of(self._blocks(kinds, skip=done), wanted, self, done):
                     done = chunk.start + chunk.rows
                     yield chunk
                 return
@@ -85,10 +96,23 @@ class CsvReader(TableSource):
 
     def _blocks(self, kinds: dict[str, Kind], skip: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield record batches without the first `skip` rows. Of text, only distinct values are kept, as bytes."""
-        for batch in self._parts(kinds) if self._simple else self._stream(kinds):
+        read = self._lines if self.private else self._parts if self._simple else self._stream
+        for batch in read(kinds):
             if batch.num_rows > skip:
                 yield batch.slice(skip)
             skip = max(skip - batch.num_rows, 0)
+
+    def _lines(self, kinds: dict[str, Kind]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a file in which every line stands for itself."""
+        self.skipped, first = 0, self.file.titles + self.file.header_lines
+        size = max(self.path.stat().st_size, 1)
+        for block, read in lines_of(self.path, self.file.encoding, first, self.file.delimiter, self._skip_lines):
+            table = arrow_csv.read_csv(pa.BufferReader(block), *self._options(kinds, quotes=False))
+            self.fraction = min(read / size, 1.0)
+            yield from table.to_batches()
+
+    def _skip_lines(self, number: int) -> None:
+        self.skipped += number
 
     def _parts(self, kinds: dict[str, Kind]) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a file without quotes, which can be cut at any line: parts are parsed by all cores."""
@@ -145,7 +169,7 @@ class CsvReader(TableSource):
 
     def _transcoder(self) -> Callable[[Any], bytes]:
         """Return what makes UTF-8 of the file's bytes, block by block."""
-        decoder = codecs.getincrementaldecoder(self.file.encoding)("replace" if self.private else "strict")
+        decoder = codecs.getincrementaldecoder(self.file.encoding)()
 
         def transcode(block: Any) -> bytes:
             text: str = decoder.decode(bytes(block))
@@ -154,8 +178,8 @@ class CsvReader(TableSource):
         return transcode
 
     def _skip(self, row: Any) -> str:
-        """Skip a line that is no row; called by Arrow, in any thread."""
-        self.skipped += 1
+        """Skip a line with a value too many or too few; called by Arrow, in any thread."""
+        self._skip_lines(1)
         return "skip"
 
     def _explained(self, error: Exception, done: int) -> InputError:

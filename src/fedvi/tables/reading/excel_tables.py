@@ -12,43 +12,51 @@ from typing import Any
 
 from fedvi.errors import InputError
 from fedvi.tables.reading.arrow_tables import chunks_of, table_of
+from fedvi.tables.reading.chunk import NUMBER, TEXT, Chunk, Kind
 from fedvi.tables.reading.messages import first_line
-from fedvi.tables.reading.source import Chunk, Dialect, Kind, TableSource
-from fedvi.tables.reading.text_files import FEWEST_COLUMNS, MOST_TITLES, is_note
-from fedvi.tables.reading.words import plain
+from fedvi.tables.reading.source import Dialect, TableSource
+from fedvi.tables.reading.text_files import FEWEST_COLUMNS, MOST_TITLES, below_rows, is_note
+from fedvi.tables.reading.words import plain, spelled
 
 
 class ExcelReader(TableSource):
-    """A sheet of a workbook: the one that is named, or the only one that is not empty."""
+    """A sheet of a workbook: the one that is named, or the only one that is not empty.
 
-    def __init__(self, path: Path, name: str, dialect: Dialect):
+    A cell means the same whatever others hold. private: all rows are kept, but empty ones.
+    """
+
+    def __init__(self, path: Path, name: str, dialect: Dialect, private: bool):
         sheets = _sheets_of(path, name)
         chosen = dialect.sheet or next(iter(sheets), "")
         if chosen not in sheets or (len(sheets) > 1 and not dialect.sheet):
             there = ", ".join(map(repr, sheets)) or "no sheet with anything in it"
             raise InputError(f"Expected the sheet of {name} to read, one of {there}. Name it by --sheet.")
-        self._rows, self._header = sheets[chosen], 0
-        super().__init__(name, self._names(_likeliest_header(self._rows)), dialect.with_given(sheet=chosen))
+        self._rows, self._header, notes = sheets[chosen], 0, []
+        while not private and len(self._rows[0]) >= FEWEST_COLUMNS and is_note(self._rows[-1]):
+            last = self._rows.pop()
+            notes += [] if _is_empty(last) else ["".join(map(str, last)).strip()]
+        header = 0 if private else _likeliest_header(self._rows)
+        super().__init__(name, self._names(header), dialect.with_given(sheet=chosen), private)
+        if notes:
+            self.said.append(below_rows(reversed(notes)))
 
     def _names(self, header: int) -> list[str]:
         self._header = header
-        return [_word(value) for value in self._rows[header]]
+        return [_word(value, TEXT) for value in self._rows[header]]
 
     def find_header(self, names: list[str]) -> None:
         """Take the first row that has all these names."""
         for number, row in enumerate(self._rows[:MOST_TITLES]):
-            if set(names) <= {_word(value).strip() for value in row}:
+            if set(names) <= {_word(value, TEXT).strip() for value in row}:
                 self._set_columns(self._names(number))
                 return
 
     def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
-        rows = self._rows[self._header + 1 :]
-        while rows and len(self.columns) >= FEWEST_COLUMNS and is_note(rows[-1]):
-            rows = rows[:-1]
+        rows = [row for row in self._rows[self._header + 1 :] if not _is_empty(row)]
         if not rows:
             return
         columns = dict(zip(self.columns, zip(*rows, strict=True), strict=True))
-        table = table_of({self.given[name]: _values(columns[name]) for name in wanted})
+        table = table_of({self.given[name]: _values(columns[name], kind) for name, kind in wanted.items()})
         yield from chunks_of(table.to_batches(), wanted, self)
 
 
@@ -66,7 +74,11 @@ def _sheets_of(path: Path, name: str) -> dict[str, list[list[Any]]]:
         sheets = {sheet: book.get_sheet_by_name(sheet).to_python(skip_empty_area=False) for sheet in book.sheet_names}
     except (python_calamine.CalamineError, OSError) as error:
         raise InputError(f"Expected a workbook, got {name}: {first_line(error)}.") from None
-    return {sheet: rows for sheet, rows in sheets.items() if rows}
+    return {sheet: rows for sheet, rows in sheets.items() if not all(map(_is_empty, rows))}
+
+
+def _is_empty(row: Sequence[Any]) -> bool:
+    return all(cell == "" for cell in row)
 
 
 def _likeliest_header(rows: Sequence[Sequence[Any]]) -> int:
@@ -77,17 +89,19 @@ def _likeliest_header(rows: Sequence[Sequence[Any]]) -> int:
     return 0
 
 
-def _values(cells: Sequence[Any]) -> list[Any]:
+def _values(cells: Sequence[Any], kind: Kind) -> list[Any]:
     """Return the cells of a column in one type: as numbers or truth values if all are, else as text."""
     found = [None if cell == "" else cell for cell in cells]
     kinds = {type(cell) for cell in found if cell is not None}
-    return (
-        found if kinds <= {float, int} or kinds == {bool} else [None if cell is None else _word(cell) for cell in found]
-    )
+    if kinds <= {float, int} or kinds == {bool}:
+        return found
+    return [None if cell is None else _word(cell, kind) for cell in found]
 
 
-def _word(cell: Any) -> str:
-    """Return a cell as people read it."""
+def _word(cell: Any, kind: Kind) -> str:
+    """Return a cell as a text that means the same. kind: what is wanted; truth values are 0 and 1 among numbers."""
     if isinstance(cell, datetime.datetime | datetime.date | datetime.time):
         return cell.isoformat()
-    return plain(str(cell))
+    if isinstance(cell, bool) and kind == NUMBER:
+        return str(int(cell))
+    return plain(cell) if isinstance(cell, str) else spelled(cell)

@@ -10,7 +10,7 @@ Who wants numbers gets them where all values of a chunk are plain numbers, and t
 names the place. In errors, rows are counted from 1, the header not counted.
 
 **At a site** nothing may depend on a row but what is made of that row: there a table is opened as `private`. Nothing is
-guessed then, and a line that is no row is skipped, not refused.
+guessed then, and a line that is no row is skipped, not refused (`fedvi.tables.reading.site_files`).
 """
 
 from __future__ import annotations
@@ -19,25 +19,17 @@ import contextlib
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
-
-import numpy as np
-from jaxtyping import Bool, Float
+from typing import Any, Protocol, runtime_checkable
 
 from fedvi.checks import near, one_of
 from fedvi.errors import InputError
-from fedvi.tables.reading.messages import check_once, in_one_line, place
-from fedvi.tables.reading.words import COMMA, POINT, parse_number, plain
-
-Kind = Literal["number", "text", "as it is"]
-NUMBER: Kind = "number"
-TEXT: Kind = "text"
-AS_IT_IS: Kind = "as it is"
-"""Numbers if the table says that they are; text files say nothing."""
+from fedvi.tables.reading.chunk import Chunk, Kind
+from fedvi.tables.reading.messages import check_once, in_one_line
+from fedvi.tables.reading.words import COMMA, POINT
 
 TEXT_FILES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 PARQUET_FILES = (".parquet", ".pq")
@@ -68,94 +60,6 @@ class Dialect:
         return dataclasses.replace(self, **{name: value for name, value in given.items() if value})
 
 
-@dataclass(frozen=True, eq=False)
-class Text:
-    """A text column of a chunk: `values[codes[i]]` is row i, and -1 a row without a value.
-
-    ordered: whether somebody has put the values in this order. read: numbers of all values, once somebody has asked.
-    """
-
-    codes: np.ndarray
-    values: list[str]
-    ordered: bool = False
-    read: dict[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
-
-    def word(self, row: int) -> str:
-        """Return the value of a row that has one."""
-        return self.values[self.codes[row]]
-
-    def numbers(self, read: Callable[[str], float], key: str) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-        """Return the number of every row, NaN without one, and which rows hold text that `read` does not take.
-
-        key: what tells one way to read from another; parts of a column share what was read.
-        """
-        if key not in self.read:
-            numbers = np.full(len(self.values) + 1, np.nan)  # code -1 is the last
-            foreign = np.zeros(len(self.values) + 1, bool)
-            for code, value in enumerate(self.values):
-                try:
-                    numbers[code] = read(value)
-                except ValueError:
-                    foreign[code] = True
-            self.read[key] = numbers, foreign
-        numbers, foreign = self.read[key]
-        return numbers[self.codes], foreign[self.codes]
-
-
-@dataclass(frozen=True, eq=False)
-class Chunk:
-    """Rows `start`, `start + 1`, ... of a table; `start` counts from 0.
-
-    table: its name, for errors. decimal: of words that leave it open. strict: refuse a row for what it holds.
-    """
-
-    table: str
-    start: int
-    rows: int
-    columns: Mapping[str, np.ndarray | Text]
-    decimal: str = POINT
-    strict: bool = False
-
-    def text(self, name: str) -> Text:
-        """Return a column as text."""
-        column = self.columns[name]
-        if isinstance(column, Text):
-            return column
-        values, codes = np.unique(column, return_inverse=True)
-        words = [plain(repr(value)) for value in values.tolist()]
-        return Text(np.where(np.isnan(column), -1, codes), words)
-
-    def numbers(
-        self, name: str, read: Callable[[str], float] | None = None, key: str = ""
-    ) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-        """Return a column as numbers, NaN where a value is missing, and which rows hold text that is none.
-
-        read: what makes a number of a text, or raises ValueError; None for `parse_number`. key: its name.
-        """
-        column = self.columns[name]
-        if isinstance(column, Text):
-            return column.numbers(read or (lambda text: parse_number(text, self.decimal)), key)
-        return column, np.zeros(len(column), bool)
-
-    def word(self, row: int, name: str) -> str:
-        """Return a value that is there, as people read it."""
-        column = self.columns[name]
-        return column.word(row) if isinstance(column, Text) else f"{column[row]:.10g}"
-
-    def place(self, row: int, column: str) -> str:
-        """Return where a value stands, for errors; `row` counts from 0 in this chunk."""
-        return place(self.table, self.start + row, column)
-
-    def part(self, first: int, last: int) -> Chunk:
-        """Return rows `first` to `last` of the chunk."""
-        rows = slice(first, last)
-        columns = {
-            name: dataclasses.replace(column, codes=column.codes[rows]) if isinstance(column, Text) else column[rows]
-            for name, column in self.columns.items()
-        }
-        return dataclasses.replace(self, start=self.start + first, rows=last - first, columns=columns)
-
-
 class TableSource(ABC):
     """A table that can be read in chunks, as often as its source can.
 
@@ -163,22 +67,25 @@ class TableSource(ABC):
     index: those of the columns that are a frame's index.
     dialect: how it was written. said: what people should know about how it is read.
     delimiter: what separates values in a text file. fraction: how much of it was read, from 0 to 1.
-    skipped: lines that are no rows.
+    again: whether it can be read more than once. skipped: lines that are no rows, when it was read last.
+    private: at a site: nothing is guessed, and nothing is refused for what a row holds.
     """
 
     fraction: float = 0.0
+    again: bool = True
     delimiter: str = ""
     skipped: int = 0
     index: tuple[str, ...] = ()
 
-    def __init__(self, name: str, columns: Iterable[object], dialect: Dialect):
-        self.name, self.dialect, self.said = name, dialect, list[str]()
+    def __init__(self, name: str, columns: Iterable[object], dialect: Dialect, private: bool):
+        self.name, self.dialect, self.private, self.said = name, dialect, private, list[str]()
         self._set_columns(columns)
 
     def _set_columns(self, columns: Iterable[object]) -> None:
         """Take the names of columns; those without one are called by their place."""
         given = list(map(str, columns))
-        self.columns = tuple(name.strip() or f"unnamed {number}" for number, name in enumerate(given, 1))
+        names = [name.strip() for name in given]
+        self.columns = tuple(name or _unnamed(number, names) for number, name in enumerate(names, 1))
         self.given = dict(zip(self.columns, given, strict=True))
         check_once(self.columns, f"column of {self.name}")
         if not self.columns:
@@ -203,7 +110,13 @@ class TableSource(ABC):
         for name in names:
             if name not in self.columns:
                 there = ", ".join(self.columns[:30]) + (", ..." if len(self.columns) > 30 else "")
-                raise InputError(f"Expected column {name!r} in {self.name}, got {there}.{near(name, self.columns)}")
+                close = near(name, self.columns) or self.hint
+                raise InputError(f"Expected column {name!r} in {self.name}, got {there}.{close}")
+
+    @property
+    def hint(self) -> str:
+        """What may be wrong, if a column is not there."""
+        return ""
 
     def find_header(self, names: list[str]) -> None:  # noqa: B027 - most have one header
         """Take the header that has these names, where it may be elsewhere than expected."""
@@ -211,6 +124,14 @@ class TableSource(ABC):
     @abstractmethod
     def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
         """Yield chunks of columns that are there."""
+
+
+def _unnamed(number: int, names: list[str]) -> str:
+    """Return how to call the column at this place, which has no name."""
+    found = f"unnamed {number}"
+    while found in names:
+        found += "'"
+    return found
 
 
 @runtime_checkable
@@ -244,16 +165,17 @@ def open_table(
     """
     from fedvi.tables.reading.arrow_tables import ObjectReader, table_of
 
-    if isinstance(source, TableSource):
-        return source
     written = (dialect or Dialect()).with_given(encoding=encoding, decimal=decimal, sheet=sheet)
+    if isinstance(source, TableSource):
+        source.dialect = written.with_given(**vars(source.dialect))  # what it was opened with comes first
+        return source
     if isinstance(source, str | os.PathLike):
         return _open_file(Path(source), str(source), written, private)
     if isinstance(source, Mapping):
-        return ObjectReader(table_of(source), "the dictionary", written)
+        return ObjectReader(table_of(source), "the dictionary", written, private)
     if isinstance(source, SpeaksArrow):
         kind = type(source)
-        return ObjectReader(source, f"the {kind.__module__.split('.')[0]} {kind.__name__}", written)
+        return ObjectReader(source, f"the {kind.__module__.split('.')[0]} {kind.__name__}", written, private)
     raise InputError(
         f"Expected the path of a table, a data frame or a dictionary of columns, got {type(source).__name__}. "
         "Objects must speak Arrow, as those of pandas 2.2, polars and pyarrow do."
@@ -274,11 +196,11 @@ def _open_file(path: Path, name: str, dialect: Dialect, private: bool) -> TableS
     if lower.endswith(TEXT_FILES):
         return CsvReader(path, name, dialect, private)
     if lower.endswith(PARQUET_FILES):
-        return ParquetReader(path, name, dialect)
+        return ParquetReader(path, name, dialect, private)
     if lower.endswith(ARROW_FILES):
-        return ArrowReader(path, name, dialect)
+        return ArrowReader(path, name, dialect, private)
     if lower.endswith(EXCEL_FILES):
-        return ExcelReader(path, name, dialect)
+        return ExcelReader(path, name, dialect, private)
     known = ", ".join((*TEXT_FILES, *EXCEL_FILES, *PARQUET_FILES, *ARROW_FILES))
     raise InputError(f"Expected the name of a table to end with one of {known}, got {name}.")
 

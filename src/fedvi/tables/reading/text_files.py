@@ -5,7 +5,8 @@
     ...
     Source: registry;;;         a note: below the rows; it has one value at most, where the header has three or more
 
-Nothing here looks at rows, but the guess of an encoding and the search for notes, which sites leave out.
+Rows are looked at to guess an encoding, to find the header, and to find notes. At a site nothing of that is done: the
+header is the first line that is not empty, or the first one with the names that are wanted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -129,13 +130,14 @@ class TextFile:
     delimiter, titles, columns: what separates values, how many lines are above the header, and the header.
     """
 
-    def __init__(self, path: Path, name: str, encoding: str):
-        self.path, self.name, self.encoding = path, name, codec_of(encoding)
+    def __init__(self, path: Path, name: str, encoding: str, private: bool):
+        self.path, self.name, self.encoding, self.private = path, name, codec_of(encoding), private
         self.lines = self._first_lines()
-        self.delimiter, self.titles, self.columns = self._likeliest_header()
+        self.delimiter, self.titles, self.columns = self._likeliest_header(1 if private else 20)
 
     def _first_lines(self) -> list[str]:
-        with opened(self.path) as raw, io.TextIOWrapper(raw, self.encoding, "surrogateescape", newline="") as text:
+        errors = "replace" if self.private else "surrogateescape"
+        with opened(self.path) as raw, io.TextIOWrapper(raw, self.encoding, errors, newline="") as text:
             try:
                 lines = [line.removeprefix(MARK) for line in islice(text, MOST_TITLES)]
             except UnicodeError:
@@ -143,17 +145,17 @@ class TextFile:
         if not any(map(str.strip, lines)):
             what = "an empty file" if self.path.stat().st_size == 0 else "no text"
             raise InputError(f"Expected a header in {self.name}, got {what}.")
-        if "\0" in "".join(lines[:3]):
+        if "\0" in "".join(lines[: 1 if self.private else 3]):
             raise InputError(f"Expected a text file, got {self.name}: its first lines hold zero bytes. {GIVE_ENCODING}")
         return lines
 
     def _refused(self) -> InputError:
         return InputError(f"Expected {self.encoding.upper()} text in the header of {self.name}. {GIVE_ENCODING}")
 
-    def _likeliest_header(self) -> tuple[str, int, list[str]]:
-        """Return the first line of which at least half as many values are filled as the widest line near it has."""
+    def _likeliest_header(self, lines: int) -> tuple[str, int, list[str]]:
+        """Return the first line of which at least half as many values are filled as the widest of so many lines has."""
         first = next(number for number, line in enumerate(self.lines) if line.strip())
-        near = range(first, min(first + 20, len(self.lines)))
+        near = range(first, min(first + lines, len(self.lines)))
         found = [(number, delimiter_of(self.lines[number])) for number in near]
         widest = max(len(self._split(number, delimiter)) for number, delimiter in found)
         for number, delimiter in found:
@@ -164,7 +166,10 @@ class TextFile:
 
     def find(self, names: Collection[str]) -> bool:
         """Take the first line as the header that has all these names, and tell whether there is one."""
+        quoted = [name.replace('"', '""') for name in names]
         for number, line in enumerate(self.lines):
+            if "\n" not in "".join(quoted) and not all(name in line for name in quoted):
+                continue  # most lines are rows
             for delimiter in sorted(DELIMITERS, key=lambda each: -line.count(each)):
                 here = self._split(number, delimiter)
                 if set(names) <= {name.strip() for name in here}:
@@ -178,7 +183,10 @@ class TextFile:
         return sum(len(line.encode(self.encoding, "surrogateescape")) for line in self.lines[: self.titles + 1])
 
     def _split(self, number: int, delimiter: str) -> list[str]:
-        return next(csv.reader(self.lines[number:], delimiter=delimiter), [])
+        try:
+            return next(csv.reader(self.lines[number:], delimiter=delimiter), [])
+        except csv.Error:  # a value beyond what a header has
+            return []
 
     def _checked(self, names: list[str]) -> list[str]:
         try:
@@ -188,11 +196,17 @@ class TextFile:
         return names
 
     @property
-    def has_rows(self) -> bool:
-        """Whether there is anything below the header."""
+    def header_lines(self) -> int:
+        """How many lines the header has: more than one, if a name does."""
         header = csv.reader(self.lines[self.titles :], delimiter=self.delimiter)
         next(header, None)
-        return any(header) or len(self.lines) == MOST_TITLES
+        return header.line_num
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is anything below the header."""
+        below = self.lines[self.titles + self.header_lines :]
+        return any(line.strip("\r\n") for line in below) or len(self.lines) == MOST_TITLES
 
     def notes(self) -> tuple[int, list[str]]:
         """Return the size of the file without the notes below its rows, in bytes, and these notes."""
@@ -214,8 +228,14 @@ class TextFile:
 
 
 def is_note(values: Sequence[object]) -> bool:
-    """Tell whether a line below all rows is no row: it has one value at most."""
-    return sum(value is not None and bool(str(value).strip()) for value in values) <= 1
+    """Tell whether a line below all rows is no row: it has one value at most, of several words."""
+    found = [text for value in values if (text := str(value).strip())]
+    return not found or (len(found) == 1 and " " in found[0])
+
+
+def below_rows(notes: Iterable[str]) -> str:
+    """Return what people are told of notes that were left out."""
+    return f"Below the rows, left out: {'; '.join(map(repr, notes))}."
 
 
 def delimiter_of(line: str) -> str:

@@ -2,7 +2,7 @@
 
 A word is read by itself: what it means does not depend on the row it is in, nor on any other row.
 
-    12.5   12,5   1 234,5   1'234.50   1.234.567   -5   12 %   $1,200.00        numbers
+    12.5   12,5   1 234,5   1'234.50   1.234.567   -5   5-   (5)   12 %   $1,200.00     numbers
     45.123   1,234                        one separator and three digits behind it: `decimal` says what it is
     <0.6   > 90                           beyond a limit of detection: the limit, and on which side
     2024-01-31   31.01.2024   01/31/2024   31 Jan 2024                         dates: days since 2000-01-01
@@ -28,6 +28,9 @@ POINT, COMMA, OPEN = ".", ",", "?"
 BELOW, ABOVE = "<", ">"
 """Sides of a limit of detection."""
 
+LONGEST_NUMBER = 64
+"""Letters of a number with signs, units or separators, at most: longer ones would take long to look at."""
+
 EPOCH = datetime.date(2000, 1, 1)
 """Dates count in days from here."""
 
@@ -40,7 +43,8 @@ _DASHES = str.maketrans(
 _BLANKS = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}\N{FIGURE SPACE}'\N{RIGHT SINGLE QUOTATION MARK}"
 _MONEY = r"(?:[$£€¥¢₣₤₩₪₫₱₴₹₺₽]|EUR|USD|GBP|CHF|JPY|Fr\.|kr\.?|zł)"
 _NUMBER = re.compile(
-    rf"([-+]?)\s*{_MONEY}?\s*([-+]?)\s*([\d.,{_BLANKS}]*\d[.,]?)(e[-+]?\d+)?\s*(?:{_MONEY}|[%‰])?", re.IGNORECASE
+    rf"([-+]?)\s*{_MONEY}?\s*([-+]?)\s*([\d.,{_BLANKS}]*\d[.,]?)(e[-+]?\d+)?\s*(?:{_MONEY}|[%‰])?\s*(-?)",
+    re.IGNORECASE,
 )
 _SIDES = {"<": BELOW, "≤": BELOW, "<=": BELOW, ">": ABOVE, "≥": ABOVE, ">=": ABOVE}
 _LIMIT = re.compile(r"(<=|>=|[<>≤≥])\s*(?=[\d.,])(.+)")
@@ -53,7 +57,8 @@ _NAMED = re.compile(r"(\d{1,2})[-. ]*([^\W\d_]{3,9})\.?[-, ]*(\d{4})|([^\W\d_]{3
 _TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?(?: ?(?:Z|UTC|[-+]\d{2}:?\d{2}))?"
 _CLOCK, _BEHIND = re.compile(_TIME), re.compile(rf"(?:[T ]+{_TIME})?")
 _MONTHS = {"jan": 1, "feb": 2, "mar": 3, "mär": 3, "apr": 4, "may": 5, "mai": 5, "jun": 6, "jul": 7, "aug": 8}
-_MONTHS |= {"sep": 9, "oct": 10, "okt": 10, "nov": 11, "dec": 12, "dez": 12}
+_MONTHS |= {"sep": 9, "oct": 10, "okt": 10, "nov": 11, "dec": 12, "dez": 12, "mrz": 3, "fév": 2, "avr": 4, "aoû": 8}
+_MONTHS |= {"déc": 12, "ene": 1, "abr": 4, "ago": 8, "dic": 12}
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -62,10 +67,15 @@ def _taken_apart(text: str) -> tuple[str, str, str, str]:
 
     That is POINT, COMMA, or nothing if no separator tells; OPEN and the separator, if three digits leave it open.
     """
-    found = _NUMBER.fullmatch(text.translate(_DASHES))
-    if found is None or (found[1] and found[2]):
+    if len(text) > LONGEST_NUMBER:
         raise ValueError(text)
-    sign, body, exponent = found[1] or found[2], found[3], found[4] or ""
+    text = text.translate(_DASHES)
+    if text[:1] + text[-1:] == "()":
+        text = text[1:-1] + "-"  # as accountants write losses
+    found = _NUMBER.fullmatch(text)
+    if found is None or sum(map(bool, found.group(1, 2, 5))) > 1:
+        raise ValueError(text)
+    sign, body, exponent = found[1] or found[2] or found[5], found[3], found[4] or ""
     marks = [mark for mark in body if mark in ".,"]
     decimal = marks[-1] if marks and marks.count(marks[-1]) == 1 else ""
     whole, _, fraction = body.rpartition(decimal) if decimal else (body, "", "")
@@ -116,9 +126,9 @@ def takes(read: Callable[[str], object], text: str) -> bool:
     return True
 
 
-def numbers_in(texts: Iterable[str]) -> list[float]:
+def numbers_in(texts: Iterable[str], decimal: str = POINT) -> list[float]:
     """Return those texts that are numbers."""
-    return [parse_number(text) for text in texts if takes(parse_number, text)]
+    return [parse_number(text, decimal) for text in texts if takes(parse_number, text)]
 
 
 def decimal_of(text: str) -> str:
@@ -209,6 +219,16 @@ def order_of(text: str) -> str:
 def is_time(text: str) -> bool:
     """Tell whether a text is a time of the day."""
     return _CLOCK.fullmatch(text.strip()) is not None
+
+
+def spelled(number: object) -> str:
+    """Return a number as a text that is read as that number, whatever separates decimals in other texts.
+
+    >>> spelled(2.0), spelled(0.5), spelled(45.123)
+    ('2', '0.5', '45.1230')
+    """
+    text = plain(str(number))
+    return text + "0" * decimal_of(text).startswith(OPEN)
 
 
 def plain(text: str) -> str:

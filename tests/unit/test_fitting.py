@@ -26,7 +26,7 @@ from fedvi.models import LinearRegression
 from fedvi.privacy import epsilon as accounted
 from fedvi.privacy.events import from_json
 from fedvi.privacy.sampling import default_public_rows
-from fedvi.tables import BinaryTarget, Category, Interaction, Number, NumberTarget, Schema
+from fedvi.tables import BinaryTarget, Category, Interaction, Number, NumberTarget, Schema, infer_schema
 from fedvi.tables.encode import encode
 
 DIM = 5
@@ -468,3 +468,21 @@ def test_results_are_shown_in_one_line(fitted: Fitted) -> None:
         assert "\n" not in repr(shown)
         assert len(repr(shown)) < 200
     assert "3 rows" in repr(fitted.predict_rows(np.ones((3, fitted.schema.dim))))
+
+
+@pytest.mark.parametrize("kind", ["lognormal", "t"])
+@pytest.mark.parametrize("rows", [300, 1500])
+def test_skewed_columns_arrive_where_statsmodels_is(kind: str, rows: int) -> None:
+    """A whole Newton step is too long where a few rows are far from all others."""
+    import statsmodels.api
+
+    rng = np.random.default_rng(2)
+    far = np.exp(rng.normal(0, 1.2, rows)) if kind == "lognormal" else rng.standard_t(2, rows)
+    died = rng.random(rows) < 1 / (1 + np.exp(-0.3 * np.log(np.abs(far) + 0.01)))
+    table = {"age": rng.normal(50, 10, rows).round(), "far": far, "died": np.where(died, "yes", "no")}
+    found = infer_schema(table, "died").schema
+    fitted = fit(found, table, epsilon=None, prior_sd=10.0, progress=False)
+    assert fitted.converged, fitted.convergence
+    scaled = [(table[c.name] - c.centre) / c.scale for c in found.columns if isinstance(c, Number)]
+    right = statsmodels.api.Logit(died.astype(float), np.column_stack([np.ones(rows), *scaled])).fit(disp=0)
+    assert np.max(np.abs(np.asarray(fitted.posterior.mean) - right.params) / right.bse) < 0.25

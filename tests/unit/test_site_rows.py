@@ -10,7 +10,7 @@ import numpy as np
 import openpyxl
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import csv, parquet
 
 from fedvi.errors import InputError
 from fedvi.privacy.ledger.overlap import Sketch
@@ -102,7 +102,7 @@ def test_no_line_of_a_text_file_changes_another_row_or_is_refused(
     if small:  # blocks that end anywhere
         for module in (csv_tables, site_files, text_files):
             monkeypatch.setattr(module, "BLOCK_BYTES", 200)
-        monkeypatch.setattr(csv_tables.arrow_csv, "ReadOptions", _whole_blocks(csv_tables.arrow_csv.ReadOptions))
+        monkeypatch.setattr(csv, "ReadOptions", _whole_blocks(csv.ReadOptions))
     commas = schema.dialect.decimal == ","
     cells = people(decimal="," if commas else ".")
     lines = [(",".join(f'"{cell}"' if "," in cell else cell for cell in row) + "\n").encode() for row in cells]

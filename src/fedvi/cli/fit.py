@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -97,13 +97,14 @@ def fit(
     if not_private and eps is not None:
         raise InputError(f"Expected --eps or --not-private, got both (--eps {eps:g}). Leave one out.")
     from fedvi.fitting.fit import fit as fit_tables
+    from fedvi.tables.reading.source import open_table
     from fedvi.tables.schema import Schema
 
     loaded = Schema.load(schema)
-    dialect = loaded.dialect.with_given(encoding=encoding, decimal=decimal, sheet=sheet)
+    written: dict[str, Any] = {"encoding": encoding, "decimal": decimal, "sheet": sheet}
     fitted = fit_tables(
-        dataclasses.replace(loaded, dialect=dialect),
-        tables,
+        loaded,
+        [open_table(path, loaded.dialect, **written) for path in tables],
         site_column=site_column,
         model=model,
         epsilon=None if not_private else 1.0 if eps is None else eps,
@@ -122,7 +123,7 @@ def fit(
     )
     if fitted.counts is not None:
         show_counts(fitted.counts, fitted.schema, fitted.said, warn=False)  # the fit has warned
-    scores = {} if test is None else fitted.evaluate(test, strict=strict)
+    scores = {} if test is None else fitted.evaluate(open_table(test, loaded.dialect, **written), strict=strict)
     fitted.save(out)
     if as_json:
         origin = {"model": str(out), "schema": fitted.schema.digest}

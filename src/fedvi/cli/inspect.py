@@ -68,7 +68,8 @@ def inspect(
         header = read_header(model)
         plain = {name: header[name] for name in ("model", "schema_hash", "sites", "privacy", "settings", "versions")}
         arrived = {"converged": fitted.converged, "convergence": fitted.convergence, "warnings": fitted.warnings}
-        read = {"answered": header["answered"], **arrived}
+        target = fitted.schema.target
+        read = {"predicts": target.predicted, "unit": target.unit, "answered": header["answered"], **arrived}
         print_json({**plain, **read, "coefficients": [dataclasses.asdict(each) for each in coefficients]})
         return
     more = [f"{len(coefficients) - top} more; see --top."] if len(coefficients) > top else []

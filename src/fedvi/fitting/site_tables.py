@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike
-from pathlib import Path
 
 from fedvi.checks import whole
 from fedvi.datasets.partitions import ByColumn
@@ -35,17 +33,18 @@ def open_tables(schema: Schema, tables: Tables, site_column: str | None) -> tupl
     if site_column is None and schema.site_column:
         reader.require(schema.reads())
         site_column = schema.site_column if schema.site_column in reader.columns else None
-    return {Path(reader.name).stem if isinstance(tables, str | PathLike) else "all": reader}, site_column
+    return {"all" if reader.path is None else reader.path.stem: reader}, site_column
 
 
 def _by_file(schema: Schema, tables: Sequence[Source]) -> dict[str, TableSource]:
     """Return tables by the names of their files."""
-    if not all(isinstance(path, str | PathLike) for path in tables):
+    readers = [open_table(table, schema.dialect) for table in tables]
+    names = [reader.path.stem for reader in readers if reader.path is not None]
+    if len(names) < len(readers):
         raise InputError("Expected a site column, or the paths of several tables, or tables by the names of sites.")
-    names = [Path(path).stem for path in tables if isinstance(path, str | PathLike)]
     if len(set(names)) < len(names):
         raise InputError(f"Expected several files with different names, one per site, got {', '.join(names)}.")
-    return {name: open_table(table, schema.dialect) for name, table in zip(names, tables, strict=True)}
+    return dict(zip(names, readers, strict=True))
 
 
 def _named(tables: dict[str, TableSource]) -> dict[str, TableSource]:

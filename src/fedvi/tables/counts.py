@@ -104,9 +104,10 @@ class Counts:
             said.append(
                 f"Lines with a value too many or too few, or with an open quotation mark: {self.skipped:,} left out."
             )
-        for number, what in ((self.unusable, "have no target that can be used"), (self.repeated, "agree with others")):
-            if number >= MANY * self.rows > 0:
-                warned.append(f"{_percent(number, self.rows)} of {self.rows:,} rows {what}.")
+        if self.unusable >= MANY * self.rows > 0:
+            warned.append(
+                f"{_percent(self.unusable, self.rows)} of {self.rows:,} rows have no target that can be used."
+            )
         return said, warned
 
     def warn(self, bounds: Mapping[str, str], stacklevel: int = 2) -> None:

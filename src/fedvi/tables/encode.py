@@ -15,9 +15,12 @@ import numpy as np
 
 from fedvi.errors import InputError
 from fedvi.tables.counts import Counts
-from fedvi.tables.reading.chunk import TEXT, Chunk, Text
+from fedvi.tables.numbers import Date
+from fedvi.tables.parts import Scaled
+from fedvi.tables.reading.chunk import AS_IT_IS, TEXT, Chunk, Text
+from fedvi.tables.reading.decimals import either_way, look_at
 from fedvi.tables.reading.source import Source, TableSource, ahead, open_table
-from fedvi.tables.reading.words import MISSING, plain
+from fedvi.tables.reading.words import MISSING, POINT, plain
 from fedvi.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -119,6 +122,7 @@ class Encoder:
 
     def chunks(self, reader: TableSource) -> Iterator[Encoded]:
         """Yield all chunks of a table; in the end, refuse one in which a column has no value at all."""
+        self._settle_decimals(reader)
         total = Counts()
         size = max(1, CHUNK_BYTES // (4 * self.schema.dim))
         with closing(reader.chunks(self.wanted)) as chunks, closing(ahead(chunks)) as coming:
@@ -130,6 +134,28 @@ class Encoder:
                     yield encoded
         if not self.private:
             total.check_measured(reader.name)
+
+    def _settle_decimals(self, reader: TableSource) -> None:
+        """Find out what separates decimals in this table, if the schema does not say it or the table says otherwise."""
+        parts = [*self.schema.columns, *([] if self.target is None else [self.target])]
+        names = [each.name for each in parts if isinstance(each, Scaled) and not isinstance(each, Date)]
+        if reader.decided or not reader.again or not names:
+            return
+        with closing(reader.chunks(dict.fromkeys(names, AS_IT_IS))) as chunks:
+            first = next(chunks).columns
+        words = {name: text.values for name in names if isinstance(text := first[name], Text)}
+        found, schema = look_at(words, reader.delimiter), reader.dialect.decimal
+        reader.decided = True
+        if found.asked and (not schema or found.decimal not in ("", schema)):
+            name, word = next(iter(found.asked.items()))
+            raise InputError(
+                f"Expected to know what separates decimals in {reader.name}: column {name!r} holds {either_way(word)}. "
+                "Say --decimal . or --decimal , (in Python open_table(path, decimal=...))."
+            )
+        if found.decimal not in ("", schema or POINT):
+            reader.dialect = reader.dialect.with_given(decimal=found.decimal)
+            reader.said.append(f"{reader.name} has {found.decimal!r} between decimals, other than the schema says.")
+        reader.said += found.said
 
     def encoded(self, chunk: Chunk) -> Encoded:
         """Return the rows of a chunk encoded."""

@@ -11,6 +11,10 @@ zero, and the precision is the expected curvature of the log posterior. For a li
 **Trust region.** A step changes the predictor of a row by at most 2 in the root mean square. It is measured by H over
 the sum of curvatures, which is H's own entry if there is an intercept.
 
+**Too long a step.** Where a few rows are far from all others, a whole step may lead too far. Then the evidence lower
+bound falls there, in the direction of the step, nearly as fast as it rose where the step began. The next step begins
+there again and is half as long, in mean and precision. After a good step, the next one may be twice as long.
+
 **Noise of a linear model.** The extra number is the square of a residual over the noise variance as believed. Rows were
 used to fit the mean, so that residuals are too small by the share tr(S H) / n. The variance is that of the residuals,
 and nothing else: what was assumed is forgotten.
@@ -18,6 +22,7 @@ and nothing else: what was assumed is forgotten.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -29,6 +34,7 @@ from fedvi.inference.question import Question
 from fedvi.inference.reading.base import (
     NEWTON_LIMIT,
     WIDEST_PREDICTOR,
+    Answer,
     Gaussian,
     Plan,
     Reading,
@@ -41,6 +47,8 @@ from fedvi.models.linear_predictor import LinearPredictorModel
 
 TRUST = 2.0
 RIDGE = 0.02
+OVERSHOOT = 0.7
+"""A bound that falls faster than that, over how it rose at the beginning of the step, says that it was too long."""
 
 
 def read_exact(
@@ -55,33 +63,70 @@ def read_exact(
         begin = first.narrowed(float(np.trace(first.covariance)), WIDEST_PREDICTOR)
         question = question_at(begin, np.eye(columns), noise_variance=assumed)
         return Reading(first.family(), question, math.inf, NEWTON_LIMIT, np.ones(columns), assumed)
-    last = seen[-1]
-    noise = last.number("noise_variance")
-    slope = last.back.T @ last.slope / math.sqrt(noise)
-    curvature = upright(symmetric(last.back.T @ last.curvature @ last.back) / noise, first.precision)
-    centre = last.centre.mean
-    pull = first.natural_mean - first.precision @ centre
-    step = np.linalg.solve(first.precision + curvature, slope + pull)
-    believed_noise = noise
+    linear = model.assumed_noise_variance is not None
+    steps = [_newton(model, first, each) for each in (seen[-1:] if linear else seen)]
+    best, share = steps[0], 1.0
+    for found in steps[1:]:
+        whole = _within_trust(plan, model, best)
+        better = found.rise(best, whole) > -OVERSHOOT * best.rise(best, whole)
+        best, share = (found, min(1.0, 2 * share)) if better else (best, share / 2)
+    whole = 1.0 if linear else _within_trust(plan, model, best)
+    precision = best.centre.precision + share * (best.precision - best.centre.precision)
+    q = Gaussian.at(best.centre.mean + share * whole * best.step, precision)
+    following = None
+    if len(questions) < plan.questions:
+        scaled = best.curvature * best.noise_variance / seen[-1].rows
+        values, vectors = np.linalg.eigh(scaled)
+        values = np.abs(values) + RIDGE * np.mean(np.abs(values))
+        following = question_at(q, (vectors / np.sqrt(values)) @ vectors.T, noise_variance=best.noise_variance)
+    return Reading(q.family(), following, best.decrement, NEWTON_LIMIT, np.ones(columns), best.noise_variance)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Newton:
+    """What one answer says: the step from its centre, the precision P0 + H where it leads, H, the noise, the rows."""
+
+    centre: Gaussian
+    step: np.ndarray
+    precision: np.ndarray
+    curvature: np.ndarray
+    noise_variance: float
+    rows: float
+
+    @property
+    def decrement(self) -> float:
+        """The length of the step, in standard deviations."""
+        return math.sqrt(max(float(self.step @ self.precision @ self.step), 0.0) / len(self.step))
+
+    def rise(self, start: _Newton, whole: float) -> float:
+        """Return how fast the evidence lower bound rises here, in the direction in which `start` leads."""
+        covariance, turn = self.centre.covariance, start.precision - start.centre.precision
+        narrower = covariance @ turn @ covariance
+        gap = self.precision - self.centre.precision
+        return float(self.precision @ self.step @ start.step) * whole + 0.5 * float(np.sum(gap * narrower))
+
+
+def _within_trust(plan: Plan, model: LinearPredictorModel, found: _Newton) -> float:
+    """Return the share of a step that is within the trust region."""
+    weight = float(found.curvature[0, 0]) if plan.intercept else 0.5 * float(model.curvature_bound) * found.rows
+    size = math.sqrt(max(float(found.step @ found.curvature @ found.step), 0.0) / max(weight, 1e-300))
+    return min(1.0, TRUST / max(size, 1e-300))
+
+
+def _newton(model: LinearPredictorModel, first: Gaussian, answer: Answer) -> _Newton:
+    noise = believed_noise = answer.number("noise_variance")
+    slope = answer.back.T @ answer.slope / math.sqrt(noise)
+    curvature = upright(symmetric(answer.back.T @ answer.curvature @ answer.back) / noise, first.precision)
+    pull = first.natural_mean - first.precision @ answer.centre.mean
     if model.assumed_noise_variance is not None:
+        step = np.linalg.solve(first.precision + curvature, slope + pull)
         used = np.trace(np.linalg.solve(first.precision + curvature, curvature))
-        squares = noise * (last.extra - 2 * step @ slope + step @ curvature @ step)  # of residuals where the step leads
-        believed_noise = residual_variance(model.assumed_noise_variance, squares, last.rows - used)
+        squares = noise * (answer.extra - 2 * step @ slope + step @ curvature @ step)  # of residuals where it leads
+        believed_noise = residual_variance(model.assumed_noise_variance, squares, answer.rows - used)
         slope, curvature = slope * noise / believed_noise, curvature * noise / believed_noise
     precision = first.precision + curvature
     step = np.linalg.solve(precision, slope + pull)
-    decrement = math.sqrt(max(float(step @ precision @ step), 0.0) / columns)
-    weight = float(curvature[0, 0]) if plan.intercept else 0.5 * float(model.curvature_bound) * last.rows
-    size = math.sqrt(max(float(step @ curvature @ step), 0.0) / max(weight, 1e-300))
-    linear = model.assumed_noise_variance is not None
-    q = Gaussian.at(centre + step * (1.0 if linear else min(1.0, TRUST / max(size, 1e-300))), precision)
-    following = None
-    if len(questions) < plan.questions:
-        scaled = curvature * believed_noise / last.rows
-        values, vectors = np.linalg.eigh(scaled)
-        values = np.abs(values) + RIDGE * np.mean(np.abs(values))
-        following = question_at(q, (vectors / np.sqrt(values)) @ vectors.T, noise_variance=believed_noise)
-    return Reading(q.family(), following, decrement, NEWTON_LIMIT, np.ones(columns), believed_noise)
+    return _Newton(answer.centre, step, precision, curvature, believed_noise, answer.rows)
 
 
 def upright(curvature: np.ndarray, precision: np.ndarray) -> np.ndarray:

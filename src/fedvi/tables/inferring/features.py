@@ -101,17 +101,18 @@ def distinct(found: Summary) -> np.ndarray:
 
 def _identifies(found: Summary, values: np.ndarray) -> str:
     """Return why whole numbers look like identifiers; nothing, if they do not."""
-    if not found.is_whole or found.missing:
+    if not found.is_whole:
         return ""
-    if found.is_running and found.rows >= RUNNING:
+    if found.is_running and found.measured >= RUNNING:
         return "a running number"
-    sample, many = found.sampled, len(values) > IDENTIFIER_VALUES
+    sample, many = found.sampled[~np.isnan(found.sampled)], len(values) > IDENTIFIER_VALUES
     steps, unique = np.diff(sample), len(values) == len(sample)
     digits = {len(str(int(abs(value)))) for value in values[:1000]}
-    if not many:
-        return ""
-    if is_identifier(found.name) and (2 * len(values) > len(sample) or (len(digits) == 1 and min(digits) >= 4)):
+    mostly = 2 * len(values) > len(sample) or (many and len(digits) == 1 and min(digits) >= 4)
+    if is_identifier(found.name) and (mostly or _restarts(steps)) and len(values) >= RUNNING:
         return f"{len(values):,} different whole numbers, named like an identifier"
+    if not many or found.missing:
+        return ""
     if unique and (np.all(steps > 0) or np.all(steps < 0)):
         return "whole numbers that all rise or all fall from row to row, as identifiers do"
     if unique and len(digits) == 1 and min(digits) >= 5:
@@ -120,6 +121,11 @@ def _identifies(found: Summary, values: np.ndarray) -> str:
     if runs == len(values) <= len(sample) / 2 and np.any(steps > 0) and np.any(steps < 0):
         return "the same whole number in rows that follow each other and nowhere else: it tells persons apart"
     return ""
+
+
+def _restarts(steps: np.ndarray) -> bool:
+    """Tell whether numbers count rows: they rise by one, and now and then begin anew."""
+    return bool(np.all((steps == 1) | (steps < 0)) and np.mean(steps == 1) > 0.9) if len(steps) else False
 
 
 def _reasons(found: Summary, wishes: Wishes, values: np.ndarray) -> list[str]:

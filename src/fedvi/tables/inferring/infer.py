@@ -28,6 +28,7 @@ from fedvi.tables.inferring.targets import decide_target
 from fedvi.tables.interactions import Interaction
 from fedvi.tables.numbers import Number
 from fedvi.tables.reading.chunk import Chunk
+from fedvi.tables.reading.decimals import either_way
 from fedvi.tables.reading.source import Source, TableSource, open_table
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget
@@ -175,12 +176,10 @@ def _decided(
     reader: TableSource, looked: Looked, target: str, wishes: Wishes, questions: list[Question]
 ) -> dict[str, Decision]:
     """Return what every column becomes that was looked at."""
-    for name in looked.undecided:
-        number = looked.columns[name]
+    for name, word in looked.undecided.items():
         questions.append(
             Question(
-                f"Column {name!r} of {reader.name} holds numbers from {number.low:g} to {number.high:g} if a point "
-                "separates decimals. Does it, or a comma?",
+                f"Column {name!r} of {reader.name} holds numbers such as {either_way(word)}.",
                 ("--decimal .", "--decimal ,"),
             )
         )

@@ -17,13 +17,12 @@ import numpy as np
 
 from fedvi.errors import InputError
 from fedvi.tables.reading.chunk import AS_IT_IS, NUMBER, TEXT, Chunk, Kind, Text
+from fedvi.tables.reading.decimals import look_at
 from fedvi.tables.reading.source import TableSource, ahead
 from fedvi.tables.reading.words import (
     COMMA,
     MISSING,
-    OPEN,
     POINT,
-    decimal_of,
     number_or_limit,
     numbers_in,
     plain,
@@ -37,6 +36,9 @@ MOST_DISTINCT = 200_000
 
 SAMPLE = 10_000
 """Rows that are kept whole, about."""
+
+LARGEST = 1e100
+"""Numbers beyond that are mistakes, and their squares are no numbers."""
 
 PADDED = re.compile(r"0\d+")
 """A whole number that begins with zero, as codes do."""
@@ -73,8 +75,8 @@ class Moments:
 class Summary:
     """What is known of a column.
 
-    Of its numbers: the smallest and largest, zeros, moments; up to three of them; whether all are whole; whether each
-    is the one before it plus one.
+    Of its numbers: the smallest and largest, zeros, moments; up to three of them; whether all are whole; whether they
+    count rows, from `offset` on.
     counts: how often each value of text comes. words: the same for text among numbers, and sides of limits of detection
     (`sides`). nothing: values that mean that nothing was measured. ordered: values in an order that somebody gave them.
     padded: whether numbers begin with a zero, as codes do. sample: values of the rows that are kept.
@@ -91,7 +93,7 @@ class Summary:
     distinct: set[float] = field(default_factory=set)
     is_whole: bool = True
     is_running: bool = True
-    last: float = math.nan
+    offset: float = math.nan
     counts: Counter[str] = field(default_factory=Counter)
     words: Counter[str] = field(default_factory=Counter)
     sides: Counter[str] = field(default_factory=Counter)
@@ -109,11 +111,6 @@ class Summary:
     def numbers(self) -> int:
         """How many rows have a number."""
         return self.moments.count
-
-    @property
-    def is_number(self) -> bool:
-        """Whether all values are numbers."""
-        return self.numbers == self.measured > 0
 
     @property
     def sampled(self) -> np.ndarray:
@@ -136,13 +133,21 @@ class Summary:
             values = np.where(np.isin(column, numbers_in(self.nothing)), np.nan, column) if self.nothing else column
             self.missing += int(np.count_nonzero(np.isnan(values)))
             self.add_numbers(values)
-            if math.isinf(self.low + self.high) and self.low < math.inf:
-                row = int(np.argmax(np.isinf(column)))
-                raise InputError(f"Expected a finite number in {chunk.place(row, self.name)}, got {column[row]}.")
+            self._check_finite(chunk, values)
             self.sample.append(values[kept])
         else:
             self.add_text(column)
-            self.sample.append(self.add_among_text(chunk, column)[kept] if numbers else self._words(column, kept))
+            among = self.add_among_text(chunk, column) if numbers else np.zeros(0)
+            self._check_finite(chunk, among)
+            self.sample.append(among[kept] if numbers else self._words(column, kept))
+
+    def _check_finite(self, chunk: Chunk, values: np.ndarray) -> None:
+        if max(-self.low, self.high) > LARGEST and self.low < math.inf:
+            row = int(np.argmax(np.abs(np.nan_to_num(values, nan=0.0, posinf=math.inf, neginf=-math.inf))))
+            raise InputError(
+                f"Expected a number below {LARGEST:g} in {chunk.place(row, self.name)}, got {values[row]:g}. Correct "
+                f"it, leave the column out (--ignore {self.name!r}), or say that it means missing (--missing)."
+            )
 
     def _words(self, text: Text, kept: slice) -> np.ndarray:
         known = (None if word in MISSING or plain(word) in self.nothing else word for word in text.values)
@@ -155,14 +160,16 @@ class Summary:
         if not len(here):
             return
         self.low, self.high = min(self.low, float(here.min())), max(self.high, float(here.max()))
-        if math.isinf(self.low) or math.isinf(self.high):
+        if max(-self.low, self.high) > LARGEST:
             return
         self.moments.add(here)
         self.is_whole = self.is_whole and bool(np.all(here == np.floor(here)))
         if self.is_running:
-            before = values[:1] - 1 if math.isnan(self.last) else np.array([self.last])
-            self.is_running = bool(np.all(np.diff(np.concatenate([before, values])) == 1))
-            self.last = float(values[-1])
+            counted = values - np.arange(
+                self.rows - len(values), self.rows
+            )  # of a running number, the same in all rows
+            self.offset = float(counted[~gaps][0]) if math.isnan(self.offset) else self.offset
+            self.is_running = bool(np.all(counted[~gaps] == self.offset))
         self.zeros += int(np.count_nonzero(here == 0))
         if len(self.distinct) <= 2:
             self.distinct.update(np.unique(here)[:3].tolist())
@@ -201,13 +208,14 @@ class Summary:
 class Looked:
     """Summaries of all columns by name.
 
-    undecided: columns whose numbers leave open what separates decimals. repeated: rows that agree with an earlier one.
+    undecided: columns whose numbers leave open what separates decimals, with an example.
+    repeated: rows that agree with an earlier one.
     """
 
     columns: dict[str, Summary]
     rows: int
     repeated: int
-    undecided: tuple[str, ...] = ()
+    undecided: dict[str, str] = field(default_factory=dict)
 
 
 def look(
@@ -223,8 +231,12 @@ def look(
         first = next(chunks)
     words = {name: first.text(name).values for name in names if isinstance(first.columns[name], Text)}
     numeric = {name for name, found in words.items() if name not in texts and _share(found, _is_numeric) > MOST_NUMERIC}
-    decimal, undecided = _decimal({name: words[name] for name in numeric}, reader)
-    reader.dialect = reader.dialect.with_given(decimal=decimal)
+    decimal, undecided = reader.dialect.decimal, dict[str, str]()
+    if not decimal:
+        found_decimals = look_at({name: words[name] for name in names if name in numeric}, reader.delimiter)
+        decimal, undecided = found_decimals.decimal.replace(POINT, ""), found_decimals.asked
+        reader.said += found_decimals.said
+        reader.dialect = reader.dialect.with_given(decimal=decimal)
     padded = {name for name in numeric if any(map(PADDED.fullmatch, words[name]))}
     kinds: dict[str, Kind] = {name: TEXT if name in texts or name in words else NUMBER for name in names}
     kinds |= {name: NUMBER for name in numeric - padded if _are_plain(words[name][:1000], decimal)}
@@ -245,29 +257,6 @@ def look(
     if lost:  # the first rows held numbers, most others do not
         found |= look(reader, lost, lost, missing).columns
     return Looked(found, next(iter(found.values())).rows, repeats.count, undecided)
-
-
-def _decimal(words: Mapping[str, Sequence[str]], reader: TableSource) -> tuple[str, tuple[str, ...]]:
-    """Return what separates decimals in numbers that leave it open, and columns for which nothing tells.
-
-    Other numbers of the column tell, then those of other columns, then a file whose values are separated by commas.
-    """
-    told = {name: Counter(map(decimal_of, found[:5000])) for name, found in words.items()}
-    open_words = {name: {OPEN + POINT, OPEN + COMMA} & set(seen) for name, seen in told.items()}
-    votes = Counter(mark for seen in told.values() for mark in (POINT, COMMA) if seen[mark])
-    if reader.dialect.decimal:
-        return reader.dialect.decimal, ()
-    if votes[POINT] != votes[COMMA]:
-        decimal = max(votes, key=lambda mark: votes[mark])
-    else:
-        decimal = POINT if reader.delimiter == COMMA else ""
-    others = {POINT: COMMA, COMMA: POINT}
-    undecided = [
-        name
-        for name, found in open_words.items()
-        if found and (not decimal or (told[name][others[decimal]] and not told[name][decimal]))
-    ]
-    return decimal if decimal == COMMA else "", tuple(undecided)
 
 
 def _are_plain(words: Sequence[str], decimal: str) -> bool:

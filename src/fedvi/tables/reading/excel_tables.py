@@ -26,7 +26,7 @@ class ExcelReader(TableSource):
     """
 
     def __init__(self, path: Path, name: str, dialect: Dialect, private: bool):
-        sheets = _sheets_of(path, name)
+        self.path, sheets = path, _sheets_of(path, name)
         chosen = dialect.sheet or next(iter(sheets), "")
         if chosen not in sheets or (len(sheets) > 1 and not dialect.sheet):
             there = ", ".join(map(repr, sheets)) or "no sheet with anything in it"

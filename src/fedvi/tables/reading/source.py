@@ -67,12 +67,15 @@ class TableSource(ABC):
     index: those of the columns that are a frame's index.
     dialect: how it was written. said: what people should know about how it is read.
     delimiter: what separates values in a text file. fraction: how much of it was read, from 0 to 1.
-    again: whether it can be read more than once. skipped: lines that are no rows, when it was read last.
+    path: of a file. again: whether it can be read more than once. decided: whether somebody has said what separates
+    decimals in this table. skipped: lines that are no rows, when it was read last.
     private: at a site: nothing is guessed, and nothing is refused for what a row holds.
     """
 
     fraction: float = 0.0
     again: bool = True
+    decided: bool = False
+    path: Any = None
     delimiter: str = ""
     skipped: int = 0
     index: tuple[str, ...] = ()
@@ -166,16 +169,20 @@ def open_table(
     from fedvi.tables.reading.arrow_tables import ObjectReader, table_of
 
     written = (dialect or Dialect()).with_given(encoding=encoding, decimal=decimal, sheet=sheet)
+    reader: TableSource | None = None
     if isinstance(source, TableSource):
-        source.dialect = written.with_given(**vars(source.dialect))  # what it was opened with comes first
-        return source
-    if isinstance(source, str | os.PathLike):
-        return _open_file(Path(source), str(source), written, private)
-    if isinstance(source, Mapping):
-        return ObjectReader(table_of(source), "the dictionary", written, private)
-    if isinstance(source, SpeaksArrow):
+        reader = source
+        reader.dialect = written.with_given(**vars(source.dialect))  # what it was opened with comes first
+    elif isinstance(source, str | os.PathLike):
+        reader = _open_file(Path(source), str(source), written, private)
+    elif isinstance(source, Mapping):
+        reader = ObjectReader(table_of(source), "the dictionary", written, private)
+    elif isinstance(source, SpeaksArrow):
         kind = type(source)
-        return ObjectReader(source, f"the {kind.__module__.split('.')[0]} {kind.__name__}", written, private)
+        reader = ObjectReader(source, f"the {kind.__module__.split('.')[0]} {kind.__name__}", written, private)
+    if reader is not None:
+        reader.decided = reader.decided or bool(decimal) or private
+        return reader
     raise InputError(
         f"Expected the path of a table, a data frame or a dictionary of columns, got {type(source).__name__}. "
         "Objects must speak Arrow, as those of pandas 2.2, polars and pyarrow do."

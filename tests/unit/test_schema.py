@@ -514,7 +514,10 @@ def test_bounds_are_rounded_outwards(low: float, high: float, wanted: tuple[floa
             {"x": [1, 1], "y": [0, 1]},
             "Expected a column of the dictionary to predict 'y' from, got none. 'x': it is 1",
         ),
-        ({"x": [1, np.inf], "y": [0, 1]}, "Expected a finite number in row 2 of column 'x' of the dictionary, got inf"),
+        (
+            {"x": [1, np.inf], "y": [0, 1]},
+            "Expected a number below 1e.100 in row 2 of column 'x' of the dictionary, got inf",
+        ),
         ({"x": [1, 2]}, "Expected column 'y' in the dictionary, got x"),
         ({"x": [], "y": []}, "Expected rows in the dictionary, got only a header with 2 columns"),
     ],

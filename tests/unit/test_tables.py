@@ -39,6 +39,7 @@ from fedvi.tables.encode import encode, encode_chunks
 from fedvi.tables.reading import arrow_tables, csv_tables
 from fedvi.tables.reading import source as tables
 from fedvi.tables.reading.chunk import NUMBER, TEXT, Kind
+from fedvi.tables.reading.source import Dialect
 from fedvi.tables.reading.words import parse_number
 
 SCHEMA = Schema(
@@ -51,6 +52,7 @@ SCHEMA = Schema(
     ),
     BinaryTarget("died", ("no", "yes")),
     interactions=(Interaction(("age", "sex")), Interaction(("dose", "age")), Interaction(("sex", "code"))),
+    dialect=Dialect(decimal="."),
 )
 COLUMNS: dict[str, list[Any]] = {
     "site": [1, 2, 1, 2, 10],
@@ -421,7 +423,7 @@ STRICT = Schema(
         ({"age": [30, "1_000"]}, SMALL, "got '1_000'. Correct it, leave it empty, or name it in missing_values"),
         ({"age": [30, "inf"]}, SMALL, "Expected a number in row 27 of column 'age' of NAME, got 'inf'"),
         ({"age": [30, "1e999"]}, SMALL, "Expected a number in row 27 of column 'age' of NAME, got "),
-        ({"age": [30, "101,5"]}, SMALL, "Expected a number from 0 to 100 in row 27 of column 'age' of NAME, got 101,5"),
+        ({"age": [30, "101,5"]}, SMALL, "Expected a number from 0 to 100 in row 27 of column 'age' of NAME, got 101"),
         ({"age": [30, ""]}, STRICT, "Expected a value in row 27 of column 'age' of NAME, got none. Fill it in"),
         ({"sex": ["F", "?"]}, STRICT, "Expected a value in row 27 of column 'sex' of NAME, got none. Fill it in"),
         ({"sex": ["F", "m"]}, STRICT, "Expected one of 'F', 'M' in row 27 of column 'sex' of NAME, got 'm'. Did you"),

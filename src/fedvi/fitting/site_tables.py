@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 
 from fedvi.checks import whole
 from fedvi.datasets.partitions import ByColumn
@@ -38,13 +41,13 @@ def open_tables(schema: Schema, tables: Tables, site_column: str | None) -> tupl
 
 def _by_file(schema: Schema, tables: Sequence[Source]) -> dict[str, TableSource]:
     """Return tables by the names of their files."""
-    readers = [open_table(table, schema.dialect) for table in tables]
-    names = [reader.path.stem for reader in readers if reader.path is not None]
-    if len(names) < len(readers):
+    paths = [table.path if isinstance(table, TableSource) else table for table in tables]
+    names = [Path(path).stem for path in paths if isinstance(path, str | PathLike)]
+    if len(names) < len(paths):
         raise InputError("Expected a site column, or the paths of several tables, or tables by the names of sites.")
     if len(set(names)) < len(names):
         raise InputError(f"Expected several files with different names, one per site, got {', '.join(names)}.")
-    return dict(zip(names, readers, strict=True))
+    return {name: open_table(table, schema.dialect) for name, table in zip(names, tables, strict=True)}
 
 
 def _named(tables: dict[str, TableSource]) -> dict[str, TableSource]:
@@ -53,14 +56,15 @@ def _named(tables: dict[str, TableSource]) -> dict[str, TableSource]:
 
 
 def check_alike(names: Iterable[str]) -> None:
-    """Raise `InputError` if names of sites differ in case and blanks only: each would have a whole budget."""
+    """Raise `InputError` if names of sites differ in how they are written only: each would have a whole budget."""
     seen: dict[str, str] = {}
     for name in names:
-        same = " ".join(name.casefold().split())
+        same = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+        same = str(int(same)) if same.isdecimal() else same
         if same in seen:
             raise InputError(
-                f"Expected names of sites that differ in more than case and blanks, got {seen[same]!r} and {name!r}: "
-                "if they are one site, it would have two budgets. Write them alike."
+                f"Expected names of sites that differ in more than how they are written, got {seen[same]!r} and "
+                f"{name!r}: if they are one site, it would have two budgets. Write them alike."
             )
         seen[same] = name
 

@@ -20,7 +20,7 @@ from fedvi.tables.hats import hats
 from fedvi.tables.layout import HAT, LEVEL, NUMBER
 from fedvi.tables.parts import ERROR, IF_SET, SIDES, Scaled
 from fedvi.tables.reading.chunk import TEXT, Chunk, Kind
-from fedvi.tables.reading.words import ABOVE, BELOW, EPOCH, ORDERS, parse_date, plain
+from fedvi.tables.reading.words import ABOVE, BELOW, EPOCH, ORDERS, order_of, parse_date, plain
 
 LOG1P = "log1p"
 TRANSFORMS = ("none", LOG1P)
@@ -150,17 +150,18 @@ class Number(Scaled, Column):
 class Date(Number):
     """A column of dates. Bounds, centre, scale and knots are in days since 2000-01-01.
 
-    order: of day and month in dates such as 03/04/2024: "dmy" or "mdy". 2024-04-03 and 3 Apr 2024 need none.
+    order: of day and month in dates such as 03/04/2024: "dmy" or "mdy". 2024-04-03 and 3 Apr 2024 need none. Empty:
+        nobody has said; then 03/04/2024 is no date, and 13/04/2024 is one.
 
     >>> Date("seen", low=0, high=366, centre=183, scale=100).read("01.02.2000", ".")
     31.0
     """
 
-    order: str = "dmy"
+    order: str = ""
     what: ClassVar = "a date"
 
     def __post_init__(self) -> None:
-        one_of(f"order of column {self.name!r}", self.order, ORDERS)
+        one_of(f"order of column {self.name!r}", self.order, ("", *ORDERS))
         super().__post_init__()
         first, last = ((day - EPOCH).days for day in (datetime.date.min, datetime.date.max))
         if not first <= self.low < self.high <= last:
@@ -187,7 +188,7 @@ class Date(Number):
 
     def read(self, text: str, decimal: str) -> float:
         """Return the days since 2000-01-01, NaN for a missing date, or raise ValueError."""
-        return math.nan if plain(text) in self.missing_values else parse_date(text, self.order)
+        return math.nan if plain(text) in self.missing_values else parse_date(text, self.order or order_of(text))
 
 
 def day_of(days: float) -> datetime.date:

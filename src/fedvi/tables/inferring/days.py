@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from fedvi.tables.inferring.decisions import LEFT_OUT, Decision, Question, Wishes
+from fedvi.tables.inferring.decisions import LEFT_OUT, Decision, Question, Wishes, listed
 from fedvi.tables.inferring.features import bounds
 from fedvi.tables.inferring.summaries import Moments, Summary
 from fedvi.tables.numbers import Date, day_of
@@ -17,6 +17,15 @@ from fedvi.tables.reading.words import OPEN, ORDERS, SHORT_YEAR, is_time, order_
 
 MOST = 0.95
 """Share of a column's values from which on it is what most of them are."""
+
+NO_DATES = frozenset(
+    """1899-12-30 1899-12-31 1900-01-01 1970-01-01 2999-12-31 9999-12-30 9999-12-31
+    01.01.1900 01/01/1900 01.01.1970 01/01/1970 31.12.9999 31/12/9999 12/31/9999""".split()
+)
+"""Dates that people write where there is none."""
+
+FAR = 3650.0
+"""Days between such a date and all others, twice at least."""
 
 FIRST, LAST = 19_000_101, 21_001_231
 """Whole numbers between these may be dates without anything between year, month and day."""
@@ -51,7 +60,7 @@ def decide_date(found: Summary, usual: str, wishes: Wishes, questions: list[Ques
                 ("--dates dmy (the day comes first)", "--dates mdy (the month)"),
             )
         )
-    return _dated(found, counts, order or "dmy", wishes)
+    return _dated(found, counts, order if orders else wishes.dates, wishes)
 
 
 def _compact(found: Summary) -> Counter[str]:
@@ -69,23 +78,43 @@ def _share(counts: Counter[str], holds: Callable[[str], bool]) -> bool:
     return sum(count for value, count in counts.items() if holds(value)) >= MOST * counts.total()
 
 
+def _unreal(days: Mapping[str, float]) -> list[str]:
+    """Return dates that people write where there is none, if they are far from all others."""
+    real = [day for word, day in days.items() if word[:10] not in NO_DATES]
+    if not real:
+        return []
+    low, high = min(real), max(real)
+    return [
+        word
+        for word, day in days.items()
+        if word[:10] in NO_DATES and max(low - day, day - high) > max(high - low, FAR) / 2
+    ]
+
+
 def _dated(found: Summary, counts: Counter[str], order: str, wishes: Wishes) -> Decision:
     def read(text: str) -> float:
         return parse_date(text, order)
 
-    known = [(read(word), count) for word, count in counts.items() if takes(read, word)]
-    days = np.repeat(*np.array(known).T.astype(int)).astype(float)
+    known = {word: read(word) for word in counts if takes(read, word)}
+    unreal = _unreal(known)
+    days = np.repeat(
+        *np.array([(day, counts[word]) for word, day in known.items() if word not in unreal]).T.astype(int)
+    )
+    days = days.astype(float)
     moments = Moments()
     moments.add(days)
     whole = Summary(found.name, low=float(days.min()), high=float(days.max()), moments=moments)
     if whole.low == whole.high:
         return Decision(found.name, LEFT_OUT, f"it is {day_of(whole.low)} in all rows")
     low, high = bounds(whole)
-    others = found.measured - found.numbers if not found.counts else counts.total() - len(days)
-    missing = "indicator" if found.missing or others else "centre"
-    nothing = wishes.missing.get(found.name, ())
+    gaps = sum(counts[word] for word in unreal)
+    others = found.measured - found.numbers if not found.counts else counts.total() - len(days) - gaps
+    missing = "indicator" if found.missing or others or gaps else "centre"
+    nothing = (*wishes.missing.get(found.name, ()), *unreal)
     date = Date(found.name, low, high, *moments.rounded(low, high), missing, order=order, missing_values=nothing)
     reasons = ["all values are dates" if not others else f"all but {others:,} values are dates"]
+    if unreal:
+        reasons.append(f"{listed(unreal)} in {gaps:,} rows means missing, which get a feature")
     if found.missing:
         reasons.append(f"missing in {found.missing:,} rows, which get a feature")
     return Decision(found.name, "date", "; ".join(reasons), date)

@@ -142,7 +142,7 @@ def _reasons(found: Summary, wishes: Wishes, values: np.ndarray) -> list[str]:
         texts = [listed(told)] * bool(told) + [f"other text in {rest:,} rows"] * bool(rest)
         reasons.append(f"missing, too: {' and '.join(texts)}")
     if gaps := wishes.missing.get(found.name):
-        reasons.append(f"{listed(map(float, gaps)) if not found.words else listed(gaps)} means missing")
+        reasons.append(f"{', '.join(gaps)} means missing")
     if found.missing:
         reasons.append(f"missing in {found.missing:,} rows, which get a feature")
     if found.name in wishes.splines and _in_octaves(found):

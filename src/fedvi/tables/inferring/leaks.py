@@ -20,8 +20,9 @@ from fedvi.tables.reading.words import POINT, spelled, takes
 FEWEST = 20
 """Rows from which on a column is compared with the target, and rows of each class from which on a quarter of that."""
 
-KNOWS, COPY = 0.99, 0.9999
-"""Share of pairs of rows (text: of rows) that a column puts right if it knows the target; correlation of a copy."""
+KNOWS, COPY, RANKS, TELLS = 0.99, 0.9999, 0.998, 0.95
+"""Share of pairs of rows that a column puts right if it knows the target; correlation of a copy, and of its ranks;
+share of rows that text tells, of those that nobody would guess."""
 
 
 def find_leaks(
@@ -85,7 +86,7 @@ def _why(values: np.ndarray, truth: np.ndarray, classes: bool) -> str:
     if codes.max(initial=0) > len(codes) / 10:
         return ""
     right = _accuracy(codes, truth)
-    return f"tells the target in {right:.1%} of the rows" if right >= KNOWS else ""
+    return f"tells the target in {right:.1%} of the rows" if right >= TELLS else ""
 
 
 def _accuracy(codes: np.ndarray, truth: np.ndarray) -> float:
@@ -113,4 +114,9 @@ def _ordered(values: np.ndarray, truth: np.ndarray) -> float:
 def _correlated(values: np.ndarray, truth: np.ndarray) -> str:
     if len(values) < FEWEST or np.ptp(values) == 0 or np.ptp(truth) == 0:
         return ""
-    return "is a copy of the target" if abs(np.corrcoef(values, truth)[0, 1]) >= COPY else ""
+    if abs(np.corrcoef(values, truth)[0, 1]) >= COPY:
+        return "is a copy of the target"
+    one, other = (np.unique(each, return_inverse=True)[1].astype(float) for each in (values, truth))
+    many = min(len(np.unique(values)), len(np.unique(truth))) > FEWEST
+    same = many and abs(np.corrcoef(one, other)[0, 1]) >= RANKS
+    return "puts rows in the order of the target, as a rounded or transformed copy does" if same else ""

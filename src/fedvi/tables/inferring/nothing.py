@@ -9,7 +9,7 @@ import numpy as np
 from fedvi.tables.inferring.decisions import Question
 from fedvi.tables.inferring.summaries import Summary
 
-CODES = re.compile(r"-?(9{1,6}[789]|8{3,6}|7{3,6})|-[789]|9")
+CODES = re.compile(r"-?(9{1,6}[789]|8{3,6}|7{3,6}|9+[.]9+)|-[1789]|9")
 """What people write for a missing value."""
 
 
@@ -33,7 +33,9 @@ def missing_codes(found: Summary, questions: list[Question]) -> tuple[str, ...]:
         gap = max(low - code, code - high)
         if gap > high - low and abs(code) > 9:
             sure.append(f"{code:.10g}")
-        elif gap > max((high - low) / 4, 1) and np.count_nonzero(sample == code) > 1:
+        elif np.count_nonzero(sample == code) > 1 and (
+            gap > max((high - low) / 4, 1) or (code == -1 and found.is_whole and len(others) > 2)
+        ):
             asked.append(f"{code:.10g}")
     if asked:
         name, shown = found.name, " and ".join(asked)

@@ -234,7 +234,7 @@ def look(
     decimal, undecided = reader.dialect.decimal, dict[str, str]()
     if not decimal:
         found_decimals = look_at({name: words[name] for name in names if name in numeric}, reader.delimiter)
-        decimal, undecided = found_decimals.decimal.replace(POINT, ""), found_decimals.asked
+        decimal, undecided = found_decimals.decimal, found_decimals.asked
         reader.said += found_decimals.said
         reader.dialect = reader.dialect.with_given(decimal=decimal)
     padded = {name for name in numeric if any(map(PADDED.fullmatch, words[name]))}

@@ -20,8 +20,8 @@ from fedvi.tables.inferring.vocabulary import event_of, is_duration, is_event
 from fedvi.tables.reading.words import plain
 from fedvi.tables.targets import BinaryTarget, NumberTarget, Target
 
-MOST_CLASSES = 10
-"""So many different whole numbers may be classes."""
+MOST_CLASSES, FEW = 10, 3
+"""So many different whole numbers may be classes, and so few are some even if numbers between them are not there."""
 
 ZEROS = 0.02
 """Share of zeros from which on whole numbers are counts."""
@@ -95,7 +95,8 @@ def _two_classes(
 def _refuse_classes(name: str, table: str, values: list[str]) -> None:
     raise InputError(
         f"Column {name!r} of {table}, the target, has {len(values)} classes: {listed(values)}. {NOT_YET} Join classes "
-        "until two are left, or choose another target."
+        "until two are left, or choose another target. If a class means that nothing is known, name it: --missing "
+        f"{name}={values[-1]}."
     )
 
 
@@ -109,13 +110,14 @@ def _refuse_what_is_no_number(found: Summary, table: str, others: Collection[str
             f"Column {name!r} of {table}, the target, looks like the time to an event, beside {listed(events)}. "
             f"{NOT_YET} {plainly}"
         )
-    if not found.is_whole or found.low < 0:
+    if not found.is_whole:
         return
-    steps = len(values) == found.high - found.low + 1
-    if len(values) <= MOST_CLASSES and steps and found.low in (0, 1):
+    steps = len(values) == found.high - found.low + 1 and found.low in (-1, 0, 1)
+    if len(values) <= MOST_CLASSES and (steps or (len(values) == FEW and found.measured > MOST_CLASSES)):
         raise InputError(
             f"Column {name!r} of {table}, the target, holds {len(values)} whole numbers, {listed(values)}: classes, "
-            f"grades or counts? {NOT_YET} {plainly}"
+            f"grades or counts? {NOT_YET} If one of them means that nothing is known, say --missing "
+            f"{name}={values[0]:g}. {plainly}"
         )
     if found.low == 0 and found.zeros >= ZEROS * found.measured:
         raise InputError(

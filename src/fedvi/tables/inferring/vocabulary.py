@@ -56,11 +56,30 @@ DURATIONS = _any_of(
         "wochen",
         "monate",
         "überlebenszeit",
+        "ueberlebenszeit",
+        "nachbeobachtung",
+        "verweildauer",
+        "lifetime",
+        "t",
     ),
 )
 EVENTS = _any_of(
     *("status", "event", "died", "dead", "death", "deceased", "arrest", "relapse", "recurrence", "recurred", "failure"),
-    *("failed", "churn", "churned", "censor", "censored", "cens", "tod", "verstorben", "ereignis", "delta", "fustat"),
+    *(
+        "failed",
+        "churn",
+        "churned",
+        "censor",
+        "censors",
+        "censored",
+        "cens",
+        "delta",
+        "fustat",
+        "e",
+        "outcome",
+        "cured",
+    ),
+    *("tod", "tot", "verstorben", "gestorben", "ereignis", "rezidiv", "readmitted", "readmission"),
 )
 
 

@@ -48,8 +48,8 @@ def look_at(words: Mapping[str, Sequence[str]], delimiter: str) -> Decimals:
     """Return what these numbers tell, by column. delimiter: of a text file; a comma there is none within numbers."""
     seen = {name: Counter(map(decimal_of, found[:MOST_WORDS])) for name, found in words.items()}
     votes = Counter(mark for marks in seen.values() for mark in (POINT, COMMA) if marks[mark])
-    decimal = max(votes, key=lambda mark: votes[mark]) if votes[POINT] != votes[COMMA] else ""
-    decimal = decimal or (POINT if delimiter == COMMA else "")
+    voted = max(votes, key=lambda mark: votes[mark]) if votes[POINT] != votes[COMMA] else ""
+    decimal = voted or (POINT if delimiter == COMMA else "")
     asked, told = dict[str, str](), dict[str, str]()
     for name, marks in seen.items():
         if not marks[OPEN + POINT] + marks[OPEN + COMMA]:
@@ -59,7 +59,7 @@ def look_at(words: Mapping[str, Sequence[str]], delimiter: str) -> Decimals:
         disagrees = not decimal or marks[OTHER[decimal]] or thousands
         if not marks[decimal or POINT]:
             (asked if disagrees else told)[name] = word
-    return Decimals(decimal, asked, told)
+    return Decimals(voted, asked, told)
 
 
 def either_way(word: str) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 MISSING = frozenset(
     """? . - -- \N{EN DASH} \N{EM DASH} \N{MINUS SIGN} NA N/A n/a N.A. n.a. <NA> #N/A #NA NaN nan -NaN -nan NaT
-    NULL Null null (null) k.A. #NV #DIV/0! #VALUE! #WERT! #REF! #BEZUG! #NAME? #NUM! #ZAHL! #NULL!""".split()
+    NULL Null null (null) k.A. 0000-00-00 #NV #DIV/0! #VALUE! #WERT! #REF! #BEZUG! #NAME? #NUM! #ZAHL! #NULL!""".split()
 ) | {"", "k. A.", "keine Angabe"}
 """Words for "nothing was measured". In text columns they are left as they are: a schema may list them as values."""
 
@@ -174,7 +174,7 @@ def number_or_limit(text: str, decimal: str) -> float:
 def parse_date(text: str, order: str = "dmy") -> float:
     """Return days since `EPOCH`, NaN for a word of `MISSING`, or raise ValueError. The time of the day is dropped.
 
-    order: what comes first in dates such as 03/04/2024.
+    order: what comes first in dates such as 03/04/2024: one of `ORDERS`, or `OPEN` if nobody knows.
 
     >>> parse_date("2000-02-01"), parse_date("01.02.2000"), parse_date("02/01/2000 13:45", "mdy")
     (31.0, 31.0, 31.0)
@@ -194,7 +194,9 @@ def parse_date(text: str, order: str = "dmy") -> float:
         year, month, day = int(found[1]), int(found[2]), int(found[3])
     elif pattern is _NUMERIC:
         first, second, year = int(found[1]), int(found[3]), int(found[4])
-        day, month = (first, second) if order == "dmy" else (second, first)
+        if order == OPEN:
+            raise ValueError(text)
+        day, month = (second, first) if order == "mdy" else (first, second)
     else:
         month = _MONTHS.get((found[2] or found[4])[:3].lower(), 0)
         day, year = int(found[1] or found[5]), int(found[3] or found[6])

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from scipy import stats
 from scipy.special import expit
 
-from fedvi.errors import InputError
+from fedvi.errors import InputError, ValuesClipped
 from fedvi.families.messages import Messages
 from fedvi.fitting import Fitted
 from fedvi.fitting import fit as fitting
@@ -226,7 +226,8 @@ def test_standardised_rows_are_those_that_the_new_schema_encodes(monkeypatch: py
         return read_sites(schema, *given, **more)
 
     monkeypatch.setattr(fitting, "read_sites", encoded)
-    result = fit(OUTCOME, table, site_column="site", questions=3, standardise=True)
+    with pytest.warns(ValuesClipped, match="Column 'x0': 25 % of 400 values are missing"):
+        result = fit(OUTCOME, table, site_column="site", questions=3, standardise=True)
     assert asked == [OUTCOME, result.schema]
     assert result.schema != OUTCOME
 

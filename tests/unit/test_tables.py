@@ -189,6 +189,7 @@ def test_all_forms_of_a_table_give_the_same_arrays(tmp_path: Path) -> None:
         {"age": 1, "sex": 1, "code": 1, "flag": 0, "dose": 1, "died": 0},
         {"sex": 1, "code": 0, "flag": 0, "died": 0},
         {"age": 0, "dose": 0},
+        {"sex": 0, "code": 1, "flag": 0, "dose": 1},
         examples={"sex": "'X'"},
     )
     assert [name for name in found if not same(found[name], wanted)] == []

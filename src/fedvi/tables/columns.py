@@ -151,7 +151,7 @@ class Category(Listed, Column):
         codes, missing, unknown = self.codes(chunk, **{extra: levels.index(extra) for extra in self.extras})
         gaps, strangers = int(missing.sum()), int(unknown.sum())
         first = f"{chunk.word(int(np.argmax(unknown)), self.name)!r}" if strangers else ""
-        counts.add(self.name, first, missing=gaps, unknown=strangers)
+        counts.add(self.name, first, missing=gaps, unknown=strangers, gaps=gaps if self.missing == REFERENCE else 0)
         self.check_missing(missing, chunk, f'"{REFERENCE}" or "{GAP}"')
         if strangers and (self.unknown == ERROR or chunk.strict):
             row = int(np.argmax(unknown))

@@ -21,6 +21,7 @@ KINDS = {
     "clipped": "beyond the bounds of the schema, and count as the bound",
     "unknown": "not listed in the schema, and count as it says of such values",
     "foreign": "no number or date where one belongs, and count as missing",
+    "gaps": "missing, and count as the centre or the reference of the column",
     "missing": "missing",
 }
 """What can happen to a value, in words."""
@@ -28,7 +29,7 @@ KINDS = {
 
 @dataclass
 class Counts:
-    """How many values of each column were clipped, unknown, foreign or missing (`KINDS`).
+    """How many values of each column were clipped, unknown, foreign or missing (`KINDS`); gaps are missing ones, too.
 
     unusable: rows without a target that can be used. repeated: rows that agree with an earlier one in all columns.
     skipped: lines that are no rows.
@@ -40,6 +41,7 @@ class Counts:
     missing: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)
+    gaps: dict[str, int] = field(default_factory=dict)
     unusable: int = 0
     repeated: int = 0
     skipped: int = 0
@@ -70,7 +72,7 @@ class Counts:
 
     @property
     def changed(self) -> dict[str, dict[str, int]]:
-        """By kind and column, how many values were clipped, unknown or foreign; only where there are some."""
+        """By kind and column, how many values count as something else; only where there are some."""
         found = {kind: {name: n for name, n in getattr(self, kind).items() if n} for kind in KINDS if kind != "missing"}
         return {kind: by_column for kind, by_column in found.items() if by_column}
 

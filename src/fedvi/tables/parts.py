@@ -188,6 +188,7 @@ class Scaled(Part):
                 f"{chunk.word(row, self.name)}. Correct it, or widen the bounds in the schema."
             )
         found = {"clipped": clipped, "missing": missing, "foreign": foreign}
+        found |= {"gaps": missing} if self.missing == "centre" else {}
         counts.add(self.name, first, **{kind: int(np.count_nonzero(rows)) for kind, rows in found.items()})
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedvi.tables.inferring.decisions import LEFT_OUT, Decision, Question, Wishes, listed
 from fedvi.tables.inferring.features import bounds
-from fedvi.tables.inferring.summaries import Moments, Summary
+from fedvi.tables.inferring.summary import Moments, Summary
 from fedvi.tables.numbers import Date, day_of
 from fedvi.tables.reading.words import OPEN, ORDERS, SHORT_YEAR, is_time, order_of, parse_date, takes
 

@@ -26,7 +26,7 @@ from fedvi.errors import InputError
 from fedvi.tables.columns import GAP, OTHER, REFERENCE, Category
 from fedvi.tables.hats import SPREAD, octaves
 from fedvi.tables.inferring.decisions import LEFT_OUT, Decision, Question, Wishes, listed
-from fedvi.tables.inferring.summaries import MOST_NUMERIC, Moments, Summary
+from fedvi.tables.inferring.summary import MOST_NUMERIC, Moments, Summary
 from fedvi.tables.inferring.vocabulary import NEGATIVES, is_code, is_identifier
 from fedvi.tables.numbers import LOG1P, Number
 from fedvi.tables.reading.words import ABOVE, BELOW
@@ -83,6 +83,14 @@ def _number_or_code(found: Summary, wishes: Wishes, questions: list[Question]) -
     if name not in wishes.number:
         if why := _identifies(found, values):
             return Decision(name, LEFT_OUT, f"{why}; if it is a number: --number {name!r}")
+        if len(found.units) > 1:
+            shown = ", ".join(f"{count:,} {unit or 'without a sign'}" for unit, count in found.units.items())
+            questions.append(
+                Question(
+                    f"Column {name!r} holds numbers in different units: {shown}.",
+                    (f"--number {name!r} (all count as they are)", f"--ignore {name!r}"),
+                )
+            )
         if found.is_whole and is_code(name):
             questions.append(
                 Question(
@@ -235,6 +243,9 @@ def _category(found: Summary, wishes: Wishes, reasons: list[str]) -> Decision:
         )
     if found.missing:
         reasons.append(f"missing in {found.missing:,} rows, which get a feature")
+    twins = [value for value in kept if any(value != other and value.lower() == other.lower() for other in kept)]
+    if twins:
+        reasons.append(f"{listed(sorted(twins))} differ in capital letters only: write them alike if they are the same")
     others = OTHER in found.counts or len(values) > len(kept)
     if len(kept) == 1 and not others and not found.missing:
         return Decision(name, LEFT_OUT, f"it is {kept[0]!r} in all rows")

@@ -114,9 +114,15 @@ def infer_schema(
     left = _left_out(reader, wishes, site_column)
     names = [name for name in reader.columns if name not in left]
     texts = [name for name in wishes.category if name in names]
-    looked = look(reader, names, texts, wishes.missing)
+    looked = look(reader, names, texts, wishes.missing, target)
     questions: list[Question] = []
-    wishes, looked = _without_codes(reader, looked, texts, wishes, questions)
+    for name, summary in looked.columns.items():
+        if summary.is_total and name not in wishes.number:
+            raise InputError(
+                f"The last row of {reader.name} looks like totals: {summary.last:.10g} in column {name!r} is the sum "
+                f"of all others. Delete that row. If it is none, say --number {name!r}."
+            )
+    wishes, looked = _without_codes(reader, looked, texts, wishes, questions, target)
     decisions = left | _decided(reader, looked, target, wishes, questions)
     columns = [each.part for name, each in decisions.items() if each.part is not None and name != target]
     wanted = decisions[target].part
@@ -158,7 +164,7 @@ def _left_out(reader: TableSource, wishes: Wishes, site_column: str | None) -> d
 
 
 def _without_codes(
-    reader: TableSource, looked: Looked, texts: Sequence[str], wishes: Wishes, questions: list[Question]
+    reader: TableSource, looked: Looked, texts: Sequence[str], wishes: Wishes, questions: list[Question], target: str
 ) -> tuple[Wishes, Looked]:
     """Look again at columns in which numbers such as 999 mean that nothing was measured."""
     codes = {
@@ -168,7 +174,7 @@ def _without_codes(
     }
     if not codes:
         return wishes, looked
-    again = look(reader, list(codes), [name for name in codes if name in texts], codes)
+    again = look(reader, list(codes), [name for name in codes if name in texts], {**wishes.missing, **codes}, target)
     return replace(wishes, missing={**wishes.missing, **codes}), replace(looked, columns=looked.columns | again.columns)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedvi.tables.inferring.decisions import Question, Wishes
-from fedvi.tables.inferring.summaries import Summary
+from fedvi.tables.inferring.summary import Summary
 from fedvi.tables.inferring.vocabulary import is_duration, is_event
 from fedvi.tables.parts import Part, Scaled
 from fedvi.tables.reading.words import POINT, spelled, takes

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from fedvi.tables.inferring.decisions import Question
-from fedvi.tables.inferring.summaries import Summary
+from fedvi.tables.inferring.summary import Summary
 
 CODES = re.compile(r"-?(9{1,6}[789]|8{3,6}|7{3,6}|9+[.]9+)|-[1789]|9")
 """What people write for a missing value."""

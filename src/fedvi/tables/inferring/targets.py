@@ -15,7 +15,7 @@ from fedvi.checks import near
 from fedvi.errors import InputError
 from fedvi.tables.inferring.decisions import Decision, Question, Wishes, listed
 from fedvi.tables.inferring.features import bounds, distinct
-from fedvi.tables.inferring.summaries import MOST_NUMERIC, Summary
+from fedvi.tables.inferring.summary import MOST_NUMERIC, Summary
 from fedvi.tables.inferring.vocabulary import event_of, is_duration, is_event
 from fedvi.tables.reading.words import plain
 from fedvi.tables.targets import BinaryTarget, NumberTarget, Target

@@ -6,7 +6,8 @@ wanted. If text is wanted, 1 and 1.0 are "1", true is "true". Blanks around text
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+import datetime
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from fedvi.errors import InputError
-from fedvi.tables.reading.chunk import AS_IT_IS, TEXT, Chunk, Kind, Text
+from fedvi.tables.reading.chunk import AS_IT_IS, NUMBER, TEXT, Chunk, Kind, Text
 from fedvi.tables.reading.messages import GIVE_ENCODING, first_line, in_one_line, place
 from fedvi.tables.reading.source import Dialect, SpeaksArrow, TableSource
-from fedvi.tables.reading.words import spelled
+from fedvi.tables.reading.words import plain, spelled
 
 CHUNK_ROWS = 1 << 17
 """Rows of other tables that are read at once."""
@@ -95,6 +96,7 @@ def _text(array: pa.Array, column: str, name: str, start: int, *, strict: bool, 
             if array.type in (pa.string_view(), pa.binary_view()):
                 array = array.cast(pa.large_string())
             array = array.dictionary_encode()
+        listed = listed and not pa.types.is_binary(array.type.value_type)  # text files have nothing but such columns
         words = _words(array.dictionary, "strict" if strict else "replace")
         ordered = listed and (array.type.ordered or (from_frame and words != sorted(map(str, words))))
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -103,7 +105,7 @@ def _text(array: pa.Array, column: str, name: str, start: int, *, strict: bool, 
         row = start + array.indices.index(array.dictionary.index(error.object).as_py()).as_py()
         got = repr(error.object)[1:]
         raise InputError(f"Expected UTF-8 text in {place(name, row, column)}, got {got}. {GIVE_ENCODING}") from None
-    return _stripped(_as_numpy(array.indices.cast(pa.int32()), -1, "i4"), words, ordered)
+    return _stripped(_as_numpy(array.indices.cast(pa.int32()), -1, "i4"), words, ordered, listed)
 
 
 def _words(values: pa.Array, errors: str) -> list[str | None]:
@@ -111,7 +113,7 @@ def _words(values: pa.Array, errors: str) -> list[str | None]:
     kind = values.type
     if pa.types.is_temporal(kind):
         return values.cast(pa.string()).to_pylist()
-    if pa.types.is_nested(kind):
+    if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
         raise pa.ArrowTypeError(str(kind))
     if errors != "strict" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         values, kind = values.cast(pa.large_binary()), pa.large_binary()  # it may hold bytes that are no UTF-8
@@ -128,7 +130,7 @@ def _word(value: Any) -> str | None:
     return spelled(value)
 
 
-def _stripped(codes: np.ndarray, words: list[str | None], ordered: bool) -> Text:
+def _stripped(codes: np.ndarray, words: list[str | None], ordered: bool, listed: bool) -> Text:
     """Drop blanks around the words; what is equal then gets one code, and the empty word none."""
     values: dict[str, int] = {}
     table = np.full(len(words) + 1, -1, np.int32)
@@ -137,7 +139,7 @@ def _stripped(codes: np.ndarray, words: list[str | None], ordered: bool) -> Text
         if stripped:
             table[code] = values.setdefault(stripped, len(values))
     same = len(values) == len(words)
-    return Text(codes if same else table[codes], list(values), ordered)
+    return Text(codes if same else table[codes], list(values), ordered, listed)
 
 
 class ParquetReader(TableSource):
@@ -212,6 +214,11 @@ class ObjectReader(TableSource):
             try:
                 return pa.RecordBatchReader.from_stream(self.source)
             except (TypeError, ValueError, pa.ArrowException) as error:  # mixed types, a column twice, one column only
+                columns = dict(self.source.items()) if hasattr(self.source, "items") else {}
+                if columns and len(set(columns)) == len(getattr(self.source, "columns", ())):  # a frame of pandas
+                    return table_of(
+                        {str(name): of_one_type(cells, TEXT) for name, cells in columns.items()}
+                    ).to_reader()
                 what = "one column" if "non-struct" in str(error) else first_line(error)
                 raise InputError(f"Expected {self.name} to be a table, got: {what}.") from None
 
@@ -244,3 +251,21 @@ def table_of(columns: Mapping[str, Any]) -> pa.Table:
     except ValueError:
         lengths = ", ".join(f"{column} {len(values)}" for column, values in arrays.items())
         raise InputError(f"Expected columns of equal length in the dictionary, got {lengths}.") from None
+
+
+def of_one_type(cells: Sequence[Any], kind: Kind) -> list[Any]:
+    """Return the cells of a column in one type: as numbers or truth values if all are, else as text."""
+    found = [None if cell is None or cell != cell or (isinstance(cell, str) and cell == "") else cell for cell in cells]
+    kinds = {type(cell) for cell in found if cell is not None}
+    if kinds <= {float, int} or kinds == {bool}:
+        return found
+    return [None if cell is None else word_of(cell, kind) for cell in found]
+
+
+def word_of(cell: Any, kind: Kind) -> str:
+    """Return a cell as a text that means the same. kind: what is wanted; truth values are 0 and 1 among numbers."""
+    if isinstance(cell, datetime.datetime | datetime.date | datetime.time):
+        return cell.isoformat()
+    if isinstance(cell, bool) and kind == NUMBER:
+        return str(int(cell))
+    return plain(cell) if isinstance(cell, str) else spelled(cell)

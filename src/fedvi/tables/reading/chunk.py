@@ -24,12 +24,14 @@ AS_IT_IS: Kind = "as it is"
 class Text:
     """A text column of a chunk: `values[codes[i]]` is row i, and -1 a row without a value.
 
-    ordered: whether somebody has put the values in this order. read: numbers of all values, once somebody has asked.
+    ordered: whether somebody has put the values in this order. listed: whether somebody has said that they are classes.
+    read: numbers of all values, once somebody has asked.
     """
 
     codes: np.ndarray
     values: list[str]
     ordered: bool = False
+    listed: bool = False
     read: dict[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
 
     def word(self, row: int) -> str:
@@ -100,9 +102,12 @@ class Chunk:
 
     def part(self, first: int, last: int) -> Chunk:
         """Return rows `first` to `last` of the chunk."""
-        rows = slice(first, last)
+        return dataclasses.replace(self.only(slice(first, last)), start=self.start + first, rows=last - first)
+
+    def only(self, rows: slice | np.ndarray) -> Chunk:
+        """Return some rows of the chunk, by a mask or a slice; the first one keeps its number."""
         columns = {
             name: dataclasses.replace(column, codes=column.codes[rows]) if isinstance(column, Text) else column[rows]
             for name, column in self.columns.items()
         }
-        return dataclasses.replace(self, start=self.start + first, rows=last - first, columns=columns)
+        return dataclasses.replace(self, rows=len(np.arange(self.rows)[rows]), columns=columns)

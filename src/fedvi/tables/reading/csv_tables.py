@@ -24,7 +24,18 @@ from fedvi.tables.reading.chunk import AS_IT_IS, NUMBER, TEXT, Chunk, Kind
 from fedvi.tables.reading.messages import GIVE_ENCODING, first_line, in_one_line
 from fedvi.tables.reading.site_files import check_line_by_line, lines_of
 from fedvi.tables.reading.source import Dialect, TableSource
-from fedvi.tables.reading.text_files import BLOCK_BYTES, MARK, Survey, TextFile, below_rows, codec_of, is_zipped, marked
+from fedvi.tables.reading.text_files import (
+    BLOCK_BYTES,
+    GZIP,
+    MARK,
+    Survey,
+    TextFile,
+    below_rows,
+    codec_of,
+    is_zipped,
+    marked,
+    starts_with,
+)
 from fedvi.tables.reading.words import MISSING, POINT
 
 BLANKS = (("", ""), (" ", ""), ("", " "))
@@ -40,12 +51,18 @@ class CsvReader(TableSource):
     private: every line stands for itself (`fedvi.tables.reading.site_files`).
     """
 
-    def __init__(self, path: Path, name: str, dialect: Dialect, private: bool):
+    def __init__(self, path: Path, name: str, dialect: Dialect, private: bool, sure: bool):
         self.path, self.name = path, name
-        guess, word = "", ""
+        guess, word, said = "", "", []
         with in_one_line(name):
             mark, seen = marked(path), Survey(True) if private else Survey.of(path)
+            if not is_zipped(path) and starts_with(path, GZIP):
+                raise InputError(f"Expected a text file, got {name}, which is packed by gzip: name it {path.name}.gz.")
             encoding = mark or dialect.encoding or seen.encoding
+            is_utf8 = not (private or sure or mark or seen.is_ascii) and seen.encoding == "utf-8"
+            if is_utf8 and dialect.encoding and codec_of(dialect.encoding) != "utf-8":
+                encoding = "utf-8"  # other encodings hardly ever look like that
+                said.append(f"{name} is UTF-8, not {dialect.encoding} as the schema says.")
             if private:
                 check_line_by_line(codec_of(encoding))
             if not (mark or dialect.encoding or private):
@@ -55,6 +72,7 @@ class CsvReader(TableSource):
             self.size, notes = (path.stat().st_size, []) if private else self.file.notes()
         written = replace(dialect, encoding="" if mark else self.file.encoding)
         super().__init__(name, self.file.columns, written, private)
+        self.said += said
         if guess not in ("", "utf-8"):
             shown = f" (if {word!r} is spelled right)" if word else ""
             self.said.append(f"The text is read as {guess}{shown}. If that is wrong, give --encoding.")
@@ -200,7 +218,10 @@ class CsvReader(TableSource):
         row, expected, got = (int(number) for number in found.groups())
         why = f"is a delimiter ({self.file.delimiter!r}) missing, or one within a value not quoted?"
         if row == self.file.titles + 2 and got == expected + 1:
-            why = "do rows begin with a name that the header leaves out? In R, use write.csv, or col.names = NA."
+            why = (
+                "do rows begin with a name that the header leaves out (in R, use write.csv, or col.names = NA), end "
+                "with a delimiter, or hold decimal commas in a file whose values have commas between them?"
+            )
         return InputError(
             f"Expected {expected} values in row {row - 1 - self.file.titles} of {self.name}, as the header has, got "
             f"{got}: {why}"

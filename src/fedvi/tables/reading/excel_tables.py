@@ -5,18 +5,16 @@ Needs python-calamine: `pip install '.[excel]'`.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedvi.errors import InputError
-from fedvi.tables.reading.arrow_tables import chunks_of, table_of
-from fedvi.tables.reading.chunk import NUMBER, TEXT, Chunk, Kind
+from fedvi.tables.reading.arrow_tables import chunks_of, of_one_type, table_of, word_of
+from fedvi.tables.reading.chunk import TEXT, Chunk, Kind
 from fedvi.tables.reading.messages import first_line
 from fedvi.tables.reading.source import Dialect, TableSource
 from fedvi.tables.reading.text_files import FEWEST_COLUMNS, MOST_TITLES, below_rows, is_note
-from fedvi.tables.reading.words import plain, spelled
 
 
 class ExcelReader(TableSource):
@@ -42,12 +40,12 @@ class ExcelReader(TableSource):
 
     def _names(self, header: int) -> list[str]:
         self._header = header
-        return [_word(value, TEXT) for value in self._rows[header]]
+        return [word_of(value, TEXT) for value in self._rows[header]]
 
     def find_header(self, names: list[str]) -> None:
         """Take the first row that has all these names."""
         for number, row in enumerate(self._rows[:MOST_TITLES]):
-            if set(names) <= {_word(value, TEXT).strip() for value in row}:
+            if set(names) <= {word_of(value, TEXT).strip() for value in row}:
                 self._set_columns(self._names(number))
                 return
 
@@ -56,7 +54,7 @@ class ExcelReader(TableSource):
         if not rows:
             return
         columns = dict(zip(self.columns, zip(*rows, strict=True), strict=True))
-        table = table_of({self.given[name]: _values(columns[name], kind) for name, kind in wanted.items()})
+        table = table_of({self.given[name]: of_one_type(columns[name], kind) for name, kind in wanted.items()})
         yield from chunks_of(table.to_batches(), wanted, self)
 
 
@@ -87,21 +85,3 @@ def _likeliest_header(rows: Sequence[Sequence[Any]]) -> int:
         if 2 * sum(value != "" for value in row) >= len(row):
             return number
     return 0
-
-
-def _values(cells: Sequence[Any], kind: Kind) -> list[Any]:
-    """Return the cells of a column in one type: as numbers or truth values if all are, else as text."""
-    found = [None if cell == "" else cell for cell in cells]
-    kinds = {type(cell) for cell in found if cell is not None}
-    if kinds <= {float, int} or kinds == {bool}:
-        return found
-    return [None if cell is None else _word(cell, kind) for cell in found]
-
-
-def _word(cell: Any, kind: Kind) -> str:
-    """Return a cell as a text that means the same. kind: what is wanted; truth values are 0 and 1 among numbers."""
-    if isinstance(cell, datetime.datetime | datetime.date | datetime.time):
-        return cell.isoformat()
-    if isinstance(cell, bool) and kind == NUMBER:
-        return str(int(cell))
-    return plain(cell) if isinstance(cell, str) else spelled(cell)

@@ -174,7 +174,7 @@ def open_table(
         reader = source
         reader.dialect = written.with_given(**vars(source.dialect))  # what it was opened with comes first
     elif isinstance(source, str | os.PathLike):
-        reader = _open_file(Path(source), str(source), written, private)
+        reader = _open_file(Path(source), str(source), written, private, bool(encoding))
     elif isinstance(source, Mapping):
         reader = ObjectReader(table_of(source), "the dictionary", written, private)
     elif isinstance(source, SpeaksArrow):
@@ -189,7 +189,8 @@ def open_table(
     )
 
 
-def _open_file(path: Path, name: str, dialect: Dialect, private: bool) -> TableSource:
+def _open_file(path: Path, name: str, dialect: Dialect, private: bool, sure: bool) -> TableSource:
+    """Return a reader of a file. sure: whether the encoding was said for this very file."""
     from fedvi.tables.reading.arrow_tables import ArrowReader, ParquetReader
     from fedvi.tables.reading.csv_tables import CsvReader
     from fedvi.tables.reading.excel_tables import ExcelReader
@@ -201,7 +202,7 @@ def _open_file(path: Path, name: str, dialect: Dialect, private: bool) -> TableS
             pass
     lower = path.name.lower()
     if lower.endswith(TEXT_FILES):
-        return CsvReader(path, name, dialect, private)
+        return CsvReader(path, name, dialect, private, sure)
     if lower.endswith(PARQUET_FILES):
         return ParquetReader(path, name, dialect, private)
     if lower.endswith(ARROW_FILES):

@@ -37,6 +37,7 @@ END_BYTES = 1 << 16
 """Bytes at the end of a file in which notes are looked for."""
 
 BLOCK_BYTES = 4 << 20
+GZIP = b"\x1f\x8b"
 
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 MARKED = ("utf-8", "utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")
@@ -61,6 +62,12 @@ def opened(path: Path) -> Iterator[Any]:
         yield file
 
 
+def starts_with(path: Path, start: bytes) -> bool:
+    """Tell whether a file begins with these bytes."""
+    with open(path, "rb") as file:
+        return file.read(len(start)) == start
+
+
 def codec_of(encoding: str) -> str:
     """Return Python's name of an encoding."""
     try:
@@ -81,6 +88,7 @@ def marked(path: Path) -> str:
 class Survey:
     """What the bytes of a file tell: whether there are quotes, the likeliest encoding, and a word that shows it.
 
+    is_ascii: whether any encoding would do.
     UTF-8, if all of the file is. UTF-16 has zero bytes. Else the encoding by which letters beyond ASCII stand beside
     letters of the same script.
     """
@@ -88,11 +96,12 @@ class Survey:
     quoted: bool
     encoding: str = "utf-8"
     word: str = ""
+    is_ascii: bool = False
 
     @classmethod
     def of(cls, path: Path) -> Survey:
         """Look through a file."""
-        decoder, quoted = codecs.getincrementaldecoder("utf-8")(), False
+        decoder, quoted, is_ascii = codecs.getincrementaldecoder("utf-8")(), False, True
         with opened(path) as file:
             while block := file.read(BLOCK_BYTES):
                 quoted = quoted or b'"' in block
@@ -100,11 +109,12 @@ class Survey:
                     return cls(True, "utf-16-le" if block[1::2].count(0) > block[::2].count(0) else "utf-16-be")
                 if block.isascii() and not decoder.getstate()[0]:
                     continue
+                is_ascii = False
                 try:
                     decoder.decode(block)
                 except UnicodeDecodeError:
                     return cls(True, *_of_one_byte(block))
-        return cls(quoted)
+        return cls(quoted, is_ascii=is_ascii)
 
 
 def _of_one_byte(block: bytes) -> tuple[str, str]:

@@ -232,5 +232,8 @@ def _rows_of(sites: ArrayLike | None, rows: int) -> dict[str, np.ndarray]:
     names = np.full(rows, "site") if sites is None else np.asarray(sites)
     if names.shape != (rows,):
         raise InputError(f"Expected one site per row, {rows}, got sites of shape {names.shape}.")
+    nameless = [row for row, name in enumerate(names.tolist()) if name is None or name != name]
+    if nameless:
+        raise InputError(f"Expected the name of a site for every row, got none for row {nameless[0] + 1}.")
     found, codes = np.unique(names.astype(str), return_inverse=True)
     return {str(name): codes == code for code, name in enumerate(found)}

@@ -153,7 +153,7 @@ class Date(Number):
     order: of day and month in dates such as 03/04/2024: "dmy" or "mdy". 2024-04-03 and 3 Apr 2024 need none. Empty:
         nobody has said; then 03/04/2024 is no date, and 13/04/2024 is one.
 
-    >>> Date("seen", low=0, high=366, centre=183, scale=100).read("01.02.2000", ".")
+    >>> Date("seen", low=0, high=366, centre=183, scale=100, order="dmy").read("01.02.2000", ".")
     31.0
     """
 

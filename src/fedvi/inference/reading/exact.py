@@ -33,7 +33,6 @@ from fedvi.families.messages import Messages
 from fedvi.inference.question import Question
 from fedvi.inference.reading.base import (
     NEWTON_LIMIT,
-    WIDEST_PREDICTOR,
     Answer,
     Gaussian,
     Plan,
@@ -46,7 +45,9 @@ from fedvi.inference.reading.base import (
 from fedvi.models.linear_predictor import LinearPredictorModel
 
 TRUST = 2.0
-RIDGE = 0.02
+WIDEST = 25.0
+"""Variance of predictors under the first q, at most: beyond it a few nodes see hardly any of a row's curvature."""
+RIDGE, LEAST = 0.02, 1e-9
 OVERSHOOT = 0.7
 """A bound that falls faster than that, over how it rose at the beginning of the step, says that it was too long."""
 
@@ -60,7 +61,7 @@ def read_exact(
     seen = answers(questions, messages, bounded=False)
     if not seen:
         assumed = model.assumed_noise_variance or 1.0
-        begin = first.narrowed(float(np.trace(first.covariance)), WIDEST_PREDICTOR)
+        begin = first.narrowed(float(np.trace(first.covariance)), WIDEST)
         question = question_at(begin, np.eye(columns), noise_variance=assumed)
         return Reading(first.family(), question, math.inf, NEWTON_LIMIT, np.ones(columns), assumed)
     linear = model.assumed_noise_variance is not None
@@ -68,7 +69,7 @@ def read_exact(
     best, share = steps[0], 1.0
     for found in steps[1:]:
         whole = _within_trust(plan, model, best)
-        better = found.rise(best, whole) > -OVERSHOOT * best.rise(best, whole)
+        better = bool(np.all(found.rise(best, whole) > -OVERSHOOT * best.rise(best, whole)))
         best, share = (found, min(1.0, 2 * share)) if better else (best, share / 2)
     whole = 1.0 if linear else _within_trust(plan, model, best)
     precision = best.centre.precision + share * (best.precision - best.centre.precision)
@@ -77,7 +78,7 @@ def read_exact(
     if len(questions) < plan.questions:
         scaled = best.curvature * best.noise_variance / seen[-1].rows
         values, vectors = np.linalg.eigh(scaled)
-        values = np.abs(values) + RIDGE * np.mean(np.abs(values))
+        values = np.maximum(np.abs(values) + RIDGE * np.mean(np.abs(values)), LEAST)  # none, where rows tell nothing
         following = question_at(q, (vectors / np.sqrt(values)) @ vectors.T, noise_variance=best.noise_variance)
     return Reading(q.family(), following, best.decrement, NEWTON_LIMIT, np.ones(columns), best.noise_variance)
 
@@ -98,12 +99,12 @@ class _Newton:
         """The length of the step, in standard deviations."""
         return math.sqrt(max(float(self.step @ self.precision @ self.step), 0.0) / len(self.step))
 
-    def rise(self, start: _Newton, whole: float) -> float:
-        """Return how fast the evidence lower bound rises here, in the direction in which `start` leads."""
+    def rise(self, start: _Newton, whole: float) -> np.ndarray:
+        """Return how fast the bound rises here in the direction in which `start` leads: by mean, and by precision."""
         covariance, turn = self.centre.covariance, start.precision - start.centre.precision
         narrower = covariance @ turn @ covariance
         gap = self.precision - self.centre.precision
-        return float(self.precision @ self.step @ start.step) * whole + 0.5 * float(np.sum(gap * narrower))
+        return np.array([whole * (self.precision @ self.step @ start.step), 0.5 * np.sum(gap * narrower)])
 
 
 def _within_trust(plan: Plan, model: LinearPredictorModel, found: _Newton) -> float:

@@ -16,6 +16,7 @@ in log(1 + value).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -41,6 +42,9 @@ TRUSTED_NUMERIC, FEW_WORDS = 0.8, 2
 SENTENCE = 3
 """Words of a value, on average, from which on a column with many values is free text."""
 
+WITH_UNIT = re.compile(r"[-+<>]?[\d.,]+ ?[^\W\d_]{1,6}(/[^\W\d_]{1,4})?")
+"""A number with what it is measured in."""
+
 RUNNING = 5
 """Rows from which on numbers that rise by one are running numbers."""
 
@@ -63,6 +67,12 @@ def decide(found: Summary, wishes: Wishes, questions: list[Question]) -> Decisio
     trusted = numeric >= TRUSTED_NUMERIC or (numeric > MOST_NUMERIC and len(found.words) <= FEW_WORDS)
     if (trusted or name in wishes.number) and found.numbers:
         return _number_or_code(found, wishes, questions)
+    measured = sum(count for value, count in found.counts.items() if WITH_UNIT.fullmatch(value))
+    if measured > MOST_NUMERIC * found.measured and len(found.counts) > wishes.max_categories:
+        example = next(filter(WITH_UNIT.fullmatch, found.counts))
+        text = f"Column {name!r} holds numbers with a unit, such as {example!r}. Take the unit out of the table."
+        questions.append(Question(text, (f"--ignore {name!r}", f"--category {name!r} all the same")))
+        return Decision(name, LEFT_OUT, "numbers with a unit")
     if numeric <= MOST_NUMERIC or len(found.counts) <= wishes.max_categories:
         return _text(found, wishes, [f"{numeric:.0%} of the values are numbers"] if numeric else [])
     shown = listed((word for word, count in found.words.most_common(3) if count >= wishes.min_count), 3)

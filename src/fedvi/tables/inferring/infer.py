@@ -34,7 +34,7 @@ from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget, NumberTarget
 from fedvi.tables.typical import Typical
 
-RIDGE = 1e-6
+RIDGE, SAME = 1e-6, 0.9999
 KEPT_BYTES = 256 << 20
 """Of encoded rows that are looked at, at most."""
 
@@ -99,8 +99,8 @@ def infer_schema(
     """
     words = ignore, keep, category, number
     given: Mapping[str, Sequence[object]] = missing or {}
-    said = {name: tuple(map(str, values)) for name, values in given.items()}
-    wishes = Wishes(*words, said, dates, splines, log1p, str(event), max_categories, min_count)  # type: ignore[arg-type]
+    nothing = {name: tuple(map(str, values)) for name, values in given.items()}
+    wishes = Wishes(*words, nothing, dates, splines, log1p, str(event), max_categories, min_count)  # type: ignore[arg-type]
     target, site_column = str(target), None if site_column is None else str(site_column)
     reader = open_table(source, decimal=decimal)
     own = [target] if site_column is None else [target, site_column]
@@ -138,12 +138,22 @@ def infer_schema(
     crossed = tuple(Interaction(pair) for pair in pairs)
     schema = Schema(tuple(columns), wanted, True, crossed, dialect, site_column or "")
     x, y = _kept_rows(schema, looked)
-    schema = replace(schema, typical=Typical.of(x, y, schema))
+    schema, said = replace(schema, typical=Typical.of(x, y, schema)), [*reader.said, *_twins(schema, x)]
     if isinstance(wanted, NumberTarget):
         schema = replace(schema, target=_with_residual_scale(wanted, x, y))
         decisions[target] = replace(decisions[target], part=schema.target)
     decided = tuple(decisions[name] for name in reader.columns)
-    return Inferred(schema, decided, tuple(reader.said), looked.rows, looked.repeated)
+    return Inferred(schema, decided, tuple(said), looked.rows, looked.repeated)
+
+
+def _twins(schema: Schema, x: np.ndarray) -> list[str]:
+    """Return a line for every feature that says the same as another one."""
+    spread = x.std(axis=0)
+    moving = np.flatnonzero(spread > 0)
+    alike = np.abs(np.corrcoef(x[:, moving].T, dtype=np.float64)) if len(moving) > 1 else np.zeros((0, 0))
+    pairs = zip(*np.nonzero(np.triu(alike, 1) > SAME), strict=True)
+    named = ((schema.features[moving[one]], schema.features[moving[other]]) for one, other in pairs)
+    return [f"{other!r} says the same as {one!r}: they share their effect. Leave one out." for one, other in named]
 
 
 def _kept_rows(schema: Schema, looked: Looked) -> tuple[np.ndarray, np.ndarray]:

@@ -111,12 +111,19 @@ def _ordered(values: np.ndarray, truth: np.ndarray) -> float:
     return float(max(smaller, 1 - smaller))
 
 
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Return the rank of each value; those that are the same share their mean rank."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    return ranks
+
+
 def _correlated(values: np.ndarray, truth: np.ndarray) -> str:
     if len(values) < FEWEST or np.ptp(values) == 0 or np.ptp(truth) == 0:
         return ""
     if abs(np.corrcoef(values, truth)[0, 1]) >= COPY:
         return "is a copy of the target"
-    one, other = (np.unique(each, return_inverse=True)[1].astype(float) for each in (values, truth))
+    one, other = _ranks(values), _ranks(truth)
     many = min(len(np.unique(values)), len(np.unique(truth))) > FEWEST
     same = many and abs(np.corrcoef(one, other)[0, 1]) >= RANKS
     return "puts rows in the order of the target, as a rounded or transformed copy does" if same else ""

@@ -100,7 +100,10 @@ def _text(array: pa.Array, column: str, name: str, start: int, *, strict: bool, 
         words = _words(array.dictionary, "strict" if strict else "replace")
         ordered = listed and (array.type.ordered or (from_frame and words != sorted(map(str, words))))
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        raise InputError(f"Expected text or numbers in column {column!r} of {name}, got {array.type}.") from None
+        raise InputError(
+            f"Expected text or numbers in column {column!r} of {name}, got {array.type}. Make one of it, such as by "
+            "astype(str) in pandas, or leave it out."
+        ) from None
     except UnicodeDecodeError as error:
         row = start + array.indices.index(array.dictionary.index(error.object).as_py()).as_py()
         got = repr(error.object)[1:]
@@ -136,6 +139,8 @@ def _stripped(codes: np.ndarray, words: list[str | None], ordered: bool, listed:
     table = np.full(len(words) + 1, -1, np.int32)
     for code, word in enumerate(words):
         stripped = "" if word is None else word.strip()
+        if stripped.startswith('="') and stripped.endswith('"'):
+            stripped = stripped[2:-1].strip()  # how spreadsheets are told that something is a text
         if stripped:
             table[code] = values.setdefault(stripped, len(values))
     same = len(values) == len(words)
@@ -242,7 +247,10 @@ def table_of(columns: Mapping[str, Any]) -> pa.Table:
     arrays: dict[str, pa.Array] = {}
     for column, values in columns.items():
         try:
-            arrays[str(column)] = pa.array(values, from_pandas=True)
+            try:
+                arrays[str(column)] = pa.array(values, from_pandas=True)
+            except pa.ArrowException:  # cells of several types
+                arrays[str(column)] = pa.array(of_one_type(values, TEXT))
         except (TypeError, ValueError, pa.ArrowException) as error:
             got = first_line(error)
             raise InputError(f"Expected a list of values for column {column!r} of the dictionary: {got}.") from None

@@ -1,0 +1,302 @@
+"""Tables that once gave wrong answers without a word, as somebody saw who came to them cold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedvi import Schema, fit, infer_schema
+from fedvi.errors import InputError, ValuesClipped
+from fedvi.tables import BinaryTarget, Category, Number, open_table
+from fedvi.tables.encode import encode
+from fedvi.tables.inferring.decisions import Unanswered
+from fedvi.tables.numbers import Date
+
+ROWS = 400
+
+
+def people(seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    cost = rng.integers(300, 9000, ROWS)
+    died = np.where(rng.random(ROWS) < 1 / (1 + np.exp(-(cost - 4000) / 2000)), "yes", "no")
+    crp = rng.lognormal(1, 0.5, ROWS).round(2)
+    return pd.DataFrame({"cost": cost, "crp": crp, "sex": rng.choice(["F", "M"], ROWS), "died": died})
+
+
+def dots(values: Any) -> list[str]:
+    return [f"{value:,}".replace(",", ".") for value in values]
+
+
+def asked(table: Any, *words: str, target: str = "died", **given: Any) -> None:
+    """Check that a question is asked in which these words are."""
+    with pytest.raises(InputError) as refused:
+        infer_schema(table, target, **given)
+    for word in words:
+        assert word in str(refused.value)
+
+
+# What separates decimals.
+
+
+def test_thousands_in_a_table_to_score_are_asked_about(tmp_path: Path) -> None:
+    schema = infer_schema(people()[["cost", "sex", "died"]], "died").schema
+    table = people(1)[["cost", "sex", "died"]].assign(cost=dots(people(1)["cost"]))
+    path = tmp_path / "new.csv"
+    table.to_csv(path, sep=";", index=False)
+    for source in (path, table):
+        with pytest.raises(InputError, match=r"which is [\d.]+ if a point separates decimals, and \d+ if a comma"):
+            encode(schema, source)
+    right = encode(schema, people(1))
+    np.testing.assert_array_equal(encode(schema, open_table(path, decimal=",")).x, right.x)
+    fitted = fit(schema, people(), epsilon=None, progress=False)
+    with pytest.raises(InputError, match="--decimal"):
+        fitted.predict(path)
+    with pytest.raises(InputError, match="--decimal"):
+        fitted.evaluate(path)
+
+
+def test_a_table_that_tells_is_read_as_it_says_whatever_the_schema_was_made_from(tmp_path: Path) -> None:
+    german = people().assign(cost=dots(people()["cost"]), crp=[str(c).replace(".", ",") for c in people()["crp"]])
+    german.to_csv(tmp_path / "de.csv", sep=";", index=False)
+    schema = infer_schema(tmp_path / "de.csv", "died", decimal=",").schema
+    assert schema.dialect.decimal == ","
+    english = people(1).assign(cost=[f"{cost:,}" for cost in people(1)["cost"]])
+    english.to_csv(tmp_path / "en.csv", index=False)
+    reader = open_table(tmp_path / "en.csv", schema.dialect)
+    np.testing.assert_array_equal(encode(schema, reader).x, encode(schema, people(1)).x)
+    assert any("'.' between decimals, other than the schema says" in line for line in reader.said)
+
+
+def test_a_column_that_looks_like_thousands_is_asked_about_though_others_have_decimals(tmp_path: Path) -> None:
+    table = people().assign(cost=dots(people()["cost"]))  # 628, 3.457 beside 8.1
+    table.to_csv(tmp_path / "t.csv", sep=";", index=False)
+    asked(tmp_path / "t.csv", "Column 'cost'", "Say --decimal . or --decimal ,.")
+    told = table.assign(crp=[str(c).replace(".", ",") for c in table["crp"]], k=[f"{c:.3f}" for c in table["crp"]])
+    told.loc[:, "k"] = "5.126"
+    told.loc[::2, "k"] = "6.204"
+    told.to_csv(tmp_path / "u.csv", sep=";", index=False)
+    found = infer_schema(tmp_path / "u.csv", "died")
+    assert any("'6.204' of column 'k' as 6204" in line for line in found.said)  # as others tell, and said
+
+
+# What rows decide bounds and scales.
+
+
+def test_rows_without_a_target_decide_no_bounds() -> None:
+    table = people()
+    total = pd.DataFrame({"cost": [table["cost"].sum()], "crp": [1e6], "sex": [None], "died": [None]})
+    found = infer_schema(pd.concat([table, total], ignore_index=True), "died")
+    assert found.schema == infer_schema(table, "died").schema
+    assert found.rows == ROWS + 1
+    assert "missing in 1 rows" in found.reason("died")
+
+
+def test_a_last_row_with_totals_is_refused() -> None:
+    table = people()
+    total = pd.DataFrame({"cost": [table["cost"].sum()], "crp": [5.0], "sex": ["F"], "died": ["no"]})
+    table = pd.concat([table, total], ignore_index=True)
+    asked(table, "looks like totals", "in column 'cost'", target="crp")
+    assert infer_schema(table, "died", number=["cost"]).schema is not None
+
+
+# Dates.
+
+
+def test_the_order_of_day_and_month_is_never_assumed() -> None:
+    days = pd.date_range("2023-01-01", periods=ROWS).strftime("%Y-%m-%d")
+    schema = infer_schema(people().assign(seen=days), "died", ignore=["cost"]).schema
+    date = next(column for column in schema.columns if isinstance(column, Date))
+    assert date.order == ""
+    american = people().assign(seen="03/04/2023")
+    with pytest.raises(InputError, match="got none in 400 rows, for example '03/04/2023' in row 1"):
+        encode(schema, american)
+    american.loc[1:, "seen"] = days[1:]
+    counts = encode(schema, american).counts
+    assert counts.foreign["seen"] == 1
+    assert "for example '03/04/2023' in row 1" in counts.lines({})[1][-1]
+    told = encode(schema, people().assign(seen="25/04/2023"))  # that can be one thing only
+    assert told.counts.foreign["seen"] == 0
+
+
+@pytest.mark.parametrize("never", ["9999-12-31", "1900-01-01", "0000-00-00"])
+def test_dates_that_mean_none_are_missing(never: str) -> None:
+    days = pd.Series(pd.date_range("2023-01-01", periods=ROWS).strftime("%Y-%m-%d"))
+    found = infer_schema(people().assign(seen=days.where(days.index % 10 > 0, never)), "died")
+    date = next(column for column in found.schema.columns if isinstance(column, Date))
+    assert date.missing == "indicator"
+    assert date.scale < 200
+
+
+# Codes and classes.
+
+
+@pytest.mark.parametrize("code", [-1, 99.9, 999.9, -9])
+def test_numbers_that_mean_nothing_are_noticed(code: float) -> None:
+    age = pd.Series(np.random.default_rng(0).integers(18, 81, ROWS).astype(float))
+    table = people().assign(age=age.where(age.index % 12 > 0, code)).drop(columns="cost")
+    unsure = code in (-1, -9, 99.9)  # not far enough from the others
+    if unsure:
+        with pytest.raises(Unanswered, match=f"--missing age={code:.10g}"):
+            infer_schema(table, "died")
+    found = infer_schema(table, "died", missing={"age": [code]} if unsure else None)
+    column = next(c for c in found.schema.columns if c.name == "age")
+    assert isinstance(column, Number)
+    assert column.missing_values == (f"{code:.10g}",)
+
+
+def test_targets_with_a_code_for_unknown_name_the_remedy() -> None:
+    table = people()
+    asked(table.assign(died=np.where(table.index % 9 == 0, "unknown", table["died"])), "--missing died=")
+    codes = (table["died"] == "yes").astype(int)
+    for code in (-1, 9):
+        coded = table.assign(died=codes.where(codes.index % 9 > 0, code))
+        asked(coded, "classes, grades or counts?", "--missing died=")
+        found = infer_schema(coded, "died", missing={"died": [code]}).schema
+        assert isinstance(found.target, BinaryTarget)
+        assert encode(found, coded).counts.unusable == (coded["died"] == code).sum()
+    gaps = table.assign(died=codes.where(codes.index % 9 > 0))  # 0, 1 and nothing
+    assert isinstance(infer_schema(gaps, "died").schema.target, BinaryTarget)
+
+
+def test_dashes_beside_plus_signs_are_results() -> None:
+    protein = np.random.default_rng(0).choice(["-", "+", "++", ""], ROWS)
+    column = next(
+        c for c in infer_schema(people().assign(protein=protein), "died").schema.columns if c.name == "protein"
+    )
+    assert isinstance(column, Category)
+    assert (column.values, column.missing) == (("+", "++", "-"), "missing")
+    signs = people().assign(died=np.where(people()["died"] == "yes", "+", "-"))
+    found = infer_schema(signs, "died", event="+").schema
+    y = encode(found, signs).y
+    assert y is not None
+    np.testing.assert_array_equal(y > 0, signs["died"] == "+")
+
+
+def test_categories_of_numbers_are_categories() -> None:
+    codes = np.random.default_rng(0).choice([30, 10, 20], ROWS)
+    plain = people().assign(c=pd.Categorical(codes))
+    ordered = people().assign(c=pd.Categorical(codes, [30, 10, 20], ordered=True))
+    for table, values in ((plain, ("10", "20", "30")), (ordered, ("30", "10", "20"))):
+        column = next(c for c in infer_schema(table, "died").schema.columns if c.name == "c")
+        assert isinstance(column, Category)
+        assert column.values == values
+
+
+def test_columns_of_several_types_are_read() -> None:
+    mixed = people()
+    mixed["cost"] = mixed["cost"].astype(object)
+    mixed.loc[3, "cost"] = "unknown"
+    column = next(c for c in infer_schema(mixed, "died").schema.columns if c.name == "cost")
+    assert isinstance(column, Number)
+    assert encode(infer_schema(mixed, "died").schema, mixed).counts.foreign["cost"] == 1
+    with pytest.raises(InputError, match="astype"):
+        infer_schema(people().assign(c=pd.cut(people()["cost"], 4)), "died")
+
+
+def test_units_are_asked_about() -> None:
+    cost = people()["cost"].astype(str)
+    asked(people().assign(cost=np.where(cost.index % 2 == 0, cost + " €", "$" + cost)), "different units", "200 €")
+    asked(people().assign(cost=np.where(cost.index % 2 == 0, cost + " %", cost)), "200 without a sign")
+    asked(people().assign(cost=cost + " kg"), "numbers with a unit, such as")
+    formula = people().assign(cost='="' + cost + '"')
+    np.testing.assert_array_equal(
+        encode(infer_schema(people(), "died").schema, formula).x,
+        encode(infer_schema(people(), "died").schema, people()).x,
+    )
+
+
+# What people should know.
+
+
+def test_gaps_that_the_schema_does_not_expect_are_warned_about() -> None:
+    schema = infer_schema(people(), "died").schema
+    table = people(1)
+    table.loc[::2, "sex"] = None
+    table["cost"] = table["cost"].where(table.index % 3 > 0)
+    fitted = fit(schema, people(), questions=3, progress=False)
+    with pytest.warns(ValuesClipped) as warned:
+        fitted.predict(table)
+    texts = [str(each.message) for each in warned]
+    assert any("Column 'sex': 50 % of 400 values are missing, and count as" in text for text in texts)
+    assert any("Column 'cost': 33.5 % of 400 values are missing" in text for text in texts)
+    with pytest.warns(ValuesClipped, match="Column 'cost'"):
+        fitted.evaluate(people().assign(cost=lambda frame: 88 * frame["cost"]))
+
+
+def test_columns_that_say_the_same_and_values_in_other_letters_are_said() -> None:
+    table = people().assign(copy=lambda frame: 1.8 * frame["cost"] + 32)
+    table.loc[::4, "sex"] = table.loc[::4, "sex"].str.lower()
+    found = infer_schema(table, "died")
+    assert any("'copy' says the same as 'cost'" in line for line in found.said)
+    assert "differ in capital letters only" in found.reason("sex")
+
+
+def test_copies_of_a_number_to_predict_are_asked_about_however_they_are_written() -> None:
+    table = people()
+    for copy in (table["crp"].round(1), np.log(table["crp"]), table["crp"].rank()):
+        asked(table.assign(other=copy), "Column 'other'", "of the target", "--ignore 'other'", target="crp")
+
+
+@pytest.mark.parametrize(("duration", "event"), [("T", "E"), ("t", "status"), ("nachbeobachtung", "gestorben")])
+def test_times_to_an_event_are_known_by_more_names(duration: str, event: str) -> None:
+    rng = np.random.default_rng(0)
+    table = (
+        people().drop(columns="died").assign(**{duration: rng.integers(1, 300, ROWS), event: rng.integers(0, 2, ROWS)})
+    )
+    asked(table, f"Column '{duration}' is named like the time until '{event}'", target=event)
+    asked(table, "looks like the time to an event", target=duration)
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        (np.arange(1, ROWS + 1).astype(object), "Lfd. Nr."),
+        (np.tile(np.arange(1, 101), 4), "nr"),
+        (np.random.default_rng(0).permutation(40 * ROWS)[:ROWS], "patient_id"),
+    ],
+)
+def test_more_identifiers_are_noticed(column: np.ndarray, name: str) -> None:
+    table = people().assign(**{name: column})
+    if column.dtype == object:
+        table.loc[7, name] = None
+    assert infer_schema(table, "died").reason(name).startswith("left out: ")
+    few = people().head(40).assign(**{name: range(1, 41)})
+    assert infer_schema(few, "died").reason(name).startswith("left out: ")
+
+
+def test_a_utf8_table_is_read_as_such_whatever_the_schema_was_made_from(tmp_path: Path) -> None:
+    table = people().assign(ward=np.random.default_rng(0).choice(["Gynäkologie", "Chirurgie"], ROWS))
+    table.to_csv(tmp_path / "old.csv", index=False, encoding="cp1252")
+    schema = infer_schema(tmp_path / "old.csv", "died").schema
+    assert schema.dialect.encoding == "cp1252"
+    table.to_csv(tmp_path / "new.csv", index=False)
+    reader = open_table(tmp_path / "new.csv", schema.dialect)
+    assert not any(encode(schema, reader).counts.unknown.values())
+    assert any("is UTF-8, not cp1252 as the schema says" in line for line in reader.said)
+    wrong = encode(schema, open_table(tmp_path / "new.csv", schema.dialect, encoding="cp1252"))  # as they say
+    assert wrong.counts.unknown["ward"] > 0
+
+
+def test_scikit_learn_refuses_rows_without_a_site() -> None:
+    from fedvi.sklearn import FederatedLogisticRegression
+
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    for nameless in (None, np.nan):
+        sites = np.array(["a"] * 39 + [nameless], object)
+        with pytest.raises(InputError, match="the name of a site for every row, got none for row 40"):
+            FederatedLogisticRegression(1.0).fit(x, x[:, 0] > 0, sites=sites)
+
+
+def test_priors_so_wide_that_rows_decide_all_arrive() -> None:
+    """Few rows that a line separates nearly: the curvature vanishes where a step leads too far."""
+    import statsmodels.api
+
+    data = statsmodels.api.datasets.spector.load_pandas().data
+    schema = infer_schema(data, "GRADE").schema
+    fitted = fit(schema, data, epsilon=None, prior_sd=100.0, progress=False)
+    assert fitted.converged
+    assert isinstance(Schema.from_toml(schema.to_toml()), Schema)

@@ -210,10 +210,16 @@ def test_tables_that_do_not_fit_the_schema_are_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("1,x,yes", ["Values unknown (this stays here): b 1"]),
-        ("1,inf,yes", ["Values missing (this stays here): b 1"]),
-        ("1,2,perhaps", ["Values unknown (this stays here): y 1", "1 rows hold what is no number, or a foreign label"]),
+        (
+            "1,x,yes",
+            ["Noticed (this stays here): Values that are no number", "b 1 (0.498 %)", "Warning (this stays here)"],
+        ),
+        ("1,inf,yes", ["Noticed (this stays here): Values that are no number", "b 1 (0.498 %)"]),
+        ("1,2,perhaps", ["Values that are not listed", "y 1", "1 rows hold what is no number, or a foreign label"]),
         ("1,2,", ["Values missing (this stays here): y 1", "1 rows hold what is no number, or a foreign label"]),
+        ('1,2,"yes', ["with an open quotation mark: 1 left out"]),
+        ("1,2,yes,4", ["Lines with a value too many or too few, or with an open quotation mark: 1 left out"]),
+        ("1,2,yes\n1,2,yes", ["Rows that agree with an earlier one in all columns: 1 of"]),
     ],
 )
 def test_no_site_refuses_because_of_what_a_row_holds(

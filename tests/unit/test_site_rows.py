@@ -12,7 +12,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
+from fedvi import PVI, Budget, CustomModel, Gaussian
+from fedvi.compiling import jnp
 from fedvi.errors import InputError
+from fedvi.inference import GradientSteps, PrivateClient, Public
+from fedvi.privacy import FullBatchGaussian
 from fedvi.privacy.ledger.overlap import Sketch
 from fedvi.tables import BinaryTarget, Category, Number, NumberTarget, Schema, open_table
 from fedvi.tables.encode import encode, sketch_of
@@ -230,3 +234,33 @@ def test_lines_that_are_no_rows_are_counted_once(tmp_path: Path) -> None:
     counts = encode(SCHEMA, open_table(path, private=True), private=True).counts
     assert (counts.rows, counts.skipped) == (ROWS, 2)
     assert any("2 left out" in line for line in counts.lines({})[0])
+
+
+def unlucky(w: Any, x: Any, y: Any) -> Any:
+    return y * jnp.log(jnp.sum(x) - 1) - w[0]
+
+
+def test_people_of_a_site_are_told_of_rows_for_which_the_model_is_nan_and_nothing_else_depends_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_source(*_: Any, **__: Any) -> str:
+        raise UnicodeDecodeError("utf-8", b"x", 0, 1, "a source file of another encoding")
+
+    x, y = np.full((50, 1), 2.0), np.ones(50)
+    public = Public(Gaussian.standard(1), jnp.asarray(1.0), jnp.asarray(50.0))
+    solver = GradientSteps(2, 0.5, FullBatchGaussian(1.0, 5.0))
+    found = []
+    for name, first in (("fine", 2.0), ("nan", 0.0)):
+        x[0] = first
+        site = PrivateClient.open(
+            tmp_path / name, (x, y), CustomModel(unlucky), PVI(solver), public, Budget(5.0, 1e-3), updates=2
+        )
+        with site as client:
+            client.update(Gaussian.standard(1))
+            found.append(client.noticed)
+            monkeypatch.setattr(Path, "read_text", no_source)
+            assert len(client.noticed) == len(found[-1])  # what cannot be told is left out
+            monkeypatch.undo()
+    assert found[0] == ()
+    assert "the model gives no number for 1 rows under the prior: they count as nothing" in found[1][0]
+    assert "jnp.log(jnp.sum(x) - 1)" in found[1][0]

@@ -183,6 +183,8 @@ def check(
         search(Path())
     rules = Schema.load(schema, kinds or ())  # another party may have written it
     reader = open_table(table, rules.dialect, encoding=encoding, decimal=decimal, sheet=sheet)
+    if site_column is None and rules.site_column in reader.columns:
+        site_column = rules.site_column
     counts, sites, classes = Counts(), Counter[str](), Counter[str]()
     large = not as_json and table.stat().st_size >= LARGE_FILE
     with console.progress(f"Reading {table.name}", 100, wanted=None if large else False) as show:

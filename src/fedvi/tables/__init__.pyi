@@ -5,7 +5,9 @@ from fedvi.tables.encode import Encoded as Encoded
 from fedvi.tables.inferring.infer import infer_schema as infer_schema
 from fedvi.tables.interactions import Interaction as Interaction
 from fedvi.tables.layout import Layout as Layout
+from fedvi.tables.numbers import Date as Date
 from fedvi.tables.numbers import Number as Number
+from fedvi.tables.reading.source import Dialect as Dialect
 from fedvi.tables.reading.source import TableSource as TableSource
 from fedvi.tables.reading.source import open_table as open_table
 from fedvi.tables.schema import Schema as Schema

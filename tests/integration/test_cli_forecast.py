@@ -1,0 +1,92 @@
+"""`fedvi forecast` and `fedvi budget --schema`: what is shown before a budget is spent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import pytest
+
+from fedvi.cli.main import main
+from fedvi.federation.invitation import make_federation, unpack_kit
+from fedvi.federation.settings import SiteSettings
+from fedvi.inference import forecast
+from fedvi.tables import BinaryTarget, Category, Number, Schema
+from small_federation import description
+
+SCHEMA = Schema((Number("age", 18, 98, 61, 15), Category("sex", ("F", "M"))), BinaryTarget("died", ("no", "yes")))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    monkeypatch.chdir(tmp_path)
+    SCHEMA.save("s.toml")
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fedvi", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as left:
+            code = int(left.code or 0)
+        return code, *capsys.readouterr()
+
+    return command
+
+
+def test_a_forecast_is_a_table_json_and_a_figure(run: Any) -> None:
+    code, out, err = run("forecast", "s.toml", "--rows", "400,300", "--eps", "1", "--figure", "f.png")
+    assert code == 0, err
+    shown = " ".join(out.split())
+    for words in ("log odds of died = yes, 2 sites, 700 rows", "sex=M", "twice the epsilon", "Nothing was spent"):
+        assert words in shown
+    height, width = matplotlib.image.imread("f.png").shape[:2]
+    assert width > height > 300
+    code, out, _ = run("forecast", "s.toml", "--rows", "400,300", "--eps", "1", "--json")
+    found, again = json.loads(out), forecast(SCHEMA, [400, 300], 1.0)
+    assert [line["feature"] for line in found["features"]] == list(SCHEMA.features)
+    assert [line["sd"] for line in found["features"]] == pytest.approx(again.sd.tolist())
+    widths = {change["change"]: change["typical_half_width"] for change in found["changes"]}
+    assert set(widths) >= {"as planned", "one more such site", "twice the epsilon", "if effects are half as large"}
+    assert widths["twice the rows at every site"] < widths["as planned"]
+
+
+def test_forecasts_without_an_intercept_and_with_other_priors(run: Any) -> None:
+    Schema(SCHEMA.columns[:1], SCHEMA.target, False).save("none.toml")
+    code, out, err = run("forecast", "none.toml", "--rows", "400")
+    assert code == 0, err
+    assert "nan" not in out
+    narrow = json.loads(run("forecast", "s.toml", "--rows", "40", "--eps", ".1", "--prior", "age=0,0.05", "--json")[1])
+    assert narrow["features"][1]["sd"] <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--rows", "many"), "Expected --rows as whole numbers with commas between them, got 'many'"),
+        (("--rows", "400", "--eps", "1,2,3"), "Expected one epsilon, or one for each of 1 sites, got 3"),
+        (("--rows", "400", "--event-share", "2"), "--event-share"),
+        (("--rows", "400", "--prior", "age=0,1e-30"), "0.003 <= the standard deviation of the prior of age"),
+        (("--rows", "400", "--figure", "f.txt"), "f.txt"),
+    ],
+)
+def test_wrong_wishes_are_named(arguments: tuple[str, ...], said: str, run: Any) -> None:
+    code, _, err = run("forecast", "s.toml", *arguments)
+    assert (code, said in err) == (2, True), err
+
+
+def test_a_budget_says_what_its_rows_will_tell(run: Any) -> None:
+    code, out, err = run("budget", "--schema", "s.toml", "--rows", "400", "--eps", "1", "--updates", "14")
+    assert code == 0, err
+    assert "interval will reach" in out
+
+
+def test_a_site_is_told_before_it_promises(tmp_path: Path) -> None:
+    make_federation(description(), tmp_path / "coordinator")
+    kit = unpack_kit(tmp_path / "coordinator" / "kits" / "north.zip")
+    settings = SiteSettings(kit, tmp_path / "rows.csv", tmp_path / "site.ledger", 1.0)
+    assert settings.forecast.startswith("a typical 90% interval will reach ")
+    assert "of the evidence" in settings.forecast

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from fedvi.tables.reading.chunk import AS_IT_IS, NUMBER, TEXT, Chunk, Kind, Text
 from fedvi.tables.reading.messages import GIVE_ENCODING, first_line, in_one_line, place
 from fedvi.tables.reading.source import Dialect, SpeaksArrow, TableSource
 from fedvi.tables.reading.words import plain, spelled
+
+SCALARS = (str, bool, Number, datetime.date, datetime.time, np.generic)
+"""What a cell may be in a column of several types."""
 
 CHUNK_ROWS = 1 << 17
 """Rows of other tables that are read at once."""
@@ -265,6 +269,8 @@ def of_one_type(cells: Sequence[Any], kind: Kind) -> list[Any]:
     """Return the cells of a column in one type: as numbers or truth values if all are, else as text."""
     found = [None if cell is None or cell != cell or (isinstance(cell, str) and cell == "") else cell for cell in cells]
     kinds = {type(cell) for cell in found if cell is not None}
+    if strange := [kind.__name__ for kind in kinds if not issubclass(kind, SCALARS)]:
+        raise TypeError(f"cells of type {strange[0]}")
     if kinds <= {float, int} or kinds == {bool}:
         return found
     return [None if cell is None else word_of(cell, kind) for cell in found]

@@ -55,6 +55,7 @@ SHORT_YEAR = re.compile(r"\d{1,2}([-/.])\d{1,2}\1\d{2}( .*)?")
 """Dates of which nobody knows the century."""
 _NAMED = re.compile(r"(\d{1,2})[-. ]*([^\W\d_]{3,9})\.?[-, ]*(\d{4})|([^\W\d_]{3,9})\.? +(\d{1,2}),? +(\d{4})")
 _TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?(?: ?(?:Z|UTC|[-+]\d{2}:?\d{2}))?"
+_WHOLE = re.compile(r"-?\d+\.0*")
 _CLOCK, _BEHIND = re.compile(_TIME), re.compile(rf"(?:[T ]+{_TIME})?")
 _MONTHS = {"jan": 1, "feb": 2, "mar": 3, "mär": 3, "apr": 4, "may": 5, "mai": 5, "jun": 6, "jul": 7, "aug": 8}
 _MONTHS |= {"sep": 9, "oct": 10, "okt": 10, "nov": 11, "dec": 12, "dez": 12, "mrz": 3, "fév": 2, "avr": 4, "aoû": 8}
@@ -239,8 +240,8 @@ def plain(text: str) -> str:
     >>> plain("1.0"), plain("-0.00"), plain("True"), plain("1.50"), plain("01")
     ('1', '0', 'true', '1.50', '01')
     """
-    if re.fullmatch(r"-?\d+\.0*", text):
+    if "." in text and _WHOLE.fullmatch(text):
         text = text.partition(".")[0]
     if text == "-0":
         return "0"
-    return text.lower() if text.lower() in ("true", "false") else text
+    return text.lower() if len(text) in (4, 5) and text.lower() in ("true", "false") else text

@@ -258,9 +258,9 @@ def test_people_of_a_site_are_told_of_rows_for_which_the_model_is_nan_and_nothin
         with site as client:
             client.update(Gaussian.standard(1))
             found.append(client.noticed)
-            monkeypatch.setattr(Path, "read_text", no_source)
-            assert len(client.noticed) == len(found[-1])  # what cannot be told is left out
-            monkeypatch.undo()
+            with monkeypatch.context() as without:
+                without.setattr(Path, "read_text", no_source)
+                assert len(client.noticed) == len(found[-1])  # what cannot be told is left out
     assert found[0] == ()
     assert "the model gives no number for 1 rows under the prior: they count as nothing" in found[1][0]
     assert "jnp.log(jnp.sum(x) - 1)" in found[1][0]

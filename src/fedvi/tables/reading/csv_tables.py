@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import mmap
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
@@ -134,17 +133,18 @@ class CsvReader(TableSource):
 
     def _parts(self, kinds: dict[str, Kind]) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a file without quotes, which can be cut at any line: parts are parsed by all cores."""
-        with open(self.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as lines:
-            start, blocks = self.file.start, 1
-            while start < self.size:
-                end = min(start + blocks * BLOCK_BYTES, self.size)
-                if end < self.size:
-                    end = lines.rfind(b"\n", start, end) + 1 or lines.find(b"\n", end, self.size) + 1 or self.size
-                part = pa.py_buffer(lines[start:end])
-                table = arrow_csv.read_csv(pa.BufferReader(part), *self._options(kinds, quotes=False))
-                self.fraction = end / self.size
-                start, blocks = end, AT_ONCE  # after a small one, for who only wants to look
-                yield from table.to_batches()
+        with open(self.path, "rb") as file:
+            file.seek(self.file.start)
+            place, part, blocks = self.file.start, b"", 1
+            while place < self.size:
+                part += file.read(min(blocks * BLOCK_BYTES, self.size - place))
+                place, blocks = file.tell(), AT_ONCE  # after a small one, for who only wants to look
+                end = len(part) if place == self.size else part.rfind(b"\n") + 1
+                if end:
+                    lines = pa.BufferReader(memoryview(part)[:end])
+                    table = arrow_csv.read_csv(lines, *self._options(kinds, quotes=False))
+                    self.fraction, part = place / self.size, part[end:]
+                    yield from table.to_batches()
 
     def _stream(self, kinds: dict[str, Kind], threads: bool = True) -> Iterator[pa.RecordBatch]:
         """Yield the batches of any file, one after the other."""

@@ -172,6 +172,8 @@ def open_table(
     reader: TableSource | None = None
     if isinstance(source, TableSource):
         reader = source
+        if private and not reader.private:
+            raise InputError(f"Expected {reader.name} to be opened as private: open_table(..., private=True).")
         reader.dialect = written.with_given(**vars(source.dialect))  # what it was opened with comes first
     elif isinstance(source, str | os.PathLike):
         reader = _open_file(Path(source), str(source), written, private, bool(encoding))

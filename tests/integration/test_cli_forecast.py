@@ -38,15 +38,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_a_forecast_is_a_table_json_and_a_figure(run: Any) -> None:
-    code, out, err = run("forecast", "s.toml", "--rows", "400,300", "--eps", "1", "--figure", "f.png")
+    code, out, err = run("forecast", "s.toml", "--rows", "400,300", "--questions", "4", "--figure", "f.png")
     assert code == 0, err
     shown = " ".join(out.split())
     for words in ("log odds of died = yes, 2 sites, 700 rows", "sex=M", "twice the epsilon", "Nothing was spent"):
         assert words in shown
     height, width = matplotlib.image.imread("f.png").shape[:2]
     assert width > height > 300
-    code, out, _ = run("forecast", "s.toml", "--rows", "400,300", "--eps", "1", "--json")
-    found, again = json.loads(out), forecast(SCHEMA, [400, 300], 1.0)
+    code, out, _ = run("forecast", "s.toml", "--rows", "400,300", "--questions", "4", "--json")
+    found, again = json.loads(out), forecast(SCHEMA, [400, 300], 1.0, questions=4)
     assert [line["feature"] for line in found["features"]] == list(SCHEMA.features)
     assert [line["sd"] for line in found["features"]] == pytest.approx(again.sd.tolist())
     widths = {change["change"]: change["typical_half_width"] for change in found["changes"]}
@@ -56,10 +56,14 @@ def test_a_forecast_is_a_table_json_and_a_figure(run: Any) -> None:
 
 def test_forecasts_without_an_intercept_and_with_other_priors(run: Any) -> None:
     Schema(SCHEMA.columns[:1], SCHEMA.target, False).save("none.toml")
-    code, out, err = run("forecast", "none.toml", "--rows", "400")
+    code, out, err = run("forecast", "none.toml", "--rows", "400", "--questions", "4")
     assert code == 0, err
     assert "nan" not in out
-    narrow = json.loads(run("forecast", "s.toml", "--rows", "40", "--eps", ".1", "--prior", "age=0,0.05", "--json")[1])
+    narrow = json.loads(
+        run("forecast", "s.toml", "--rows", "40", "--eps", ".1", "--prior", "age=0,0.05", "--questions", "4", "--json")[
+            1
+        ]
+    )
     assert narrow["features"][1]["sd"] <= 0.05
 
 

@@ -21,7 +21,7 @@ from fedvi.cli.options import (
     SchemaFile,
     parsed_delta,
     parsed_priors,
-    require_new,
+    require_figure,
 )
 from fedvi.console import print_json, progress, show, table
 from fedvi.errors import InputError
@@ -71,7 +71,7 @@ def forecast(
     from fedvi.tables.schema import Schema
 
     if figure is not None:
-        require_new(figure, force)
+        require_figure(figure, force)
     rules = Schema.load(schema, ())
     sites, budgets = [int(count) for count in _numbers("--rows", rows, whole=True)], _numbers("--eps", eps)
     settings: dict[str, Any] = {

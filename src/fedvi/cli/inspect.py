@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedvi.cli.options import AsJson, Kinds, Level, ModelFile
+from fedvi.cli.options import AsJson, Kinds, Level, ModelFile, require_figure
 from fedvi.console import print_json, show, stdout, table
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def inspect(
     from fedvi.fitting.fitted import Fitted
     from fedvi.fitting.posterior_file import read_header
 
+    if figure is not None:
+        require_figure(figure, force=True)
     fitted = Fitted.load(model, kinds or ())
     fitted.verify()
     coefficients = sorted(fitted.coefficients(level), key=lambda each: -abs(each.mean) / each.std)

@@ -114,6 +114,16 @@ def show_counts(counts: Counts, schema: Schema, said: Iterable[str] = (), *, war
         counts.warn(schema.expected)
 
 
+FIGURES = (".png", ".svg", ".pdf")
+
+
+def require_figure(path: Path, force: bool) -> None:
+    """Raise `InputError` unless a figure may be written here, before the work for it begins."""
+    if path.suffix.lower() not in FIGURES:
+        raise InputError(f"Expected a figure named {', '.join(f'*{kind}' for kind in FIGURES)}, got {path}.")
+    require_new(path, force)
+
+
 def require_new(path: Path, force: bool) -> None:
     """Raise `InputError` if the file exists and is not to be overwritten."""
     if path.exists() and not force:

@@ -8,20 +8,16 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from fedvi.errors import InputError
 from fedvi.files import replacing
 from fedvi.fitting.fitted import Fitted
 from fedvi.fitting.records import Coefficient
 from fedvi.web.pages import RC
 
 SURE, UNSURE = "#0072B2", "#9A9A9A"
-KINDS = (".png", ".svg", ".pdf")
 
 
 def draw_coefficients(fitted: Fitted, coefficients: Sequence[Coefficient], level: float, path: Path) -> None:
     """Write the figure, PNG, SVG or PDF by the file's name; intervals that hold zero are grey."""
-    if path.suffix.lower() not in KINDS:
-        raise InputError(f"Expected a figure named {', '.join(f'*{kind}' for kind in KINDS)}, got {path}.")
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(7.5, 1.2 + 0.28 * len(coefficients)), layout="constrained")
         panel = figure.subplots()

@@ -11,10 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
-from fedvi.errors import InputError
 from fedvi.files import replacing
 from fedvi.inference.forecasting import Forecast, forecast
-from fedvi.reports.figures.coefficients import KINDS
 from fedvi.tables.schema import Schema
 from fedvi.web.pages import RC
 
@@ -33,8 +31,6 @@ def draw_forecast(
 
     without: the same without noise. settings: of `forecast`, for the forecasts of other rows and epsilons.
     """
-    if path.suffix.lower() not in KINDS:
-        raise InputError(f"Expected a figure named {', '.join(f'*{kind}' for kind in KINDS)}, got {path}.")
     order = np.argsort(-planned.half_widths(level))[:MOST][::-1]
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(10, max(3.6, 1.2 + 0.26 * len(order))), layout="constrained")

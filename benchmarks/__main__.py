@@ -102,7 +102,7 @@ def honesty(
 def forecasts(
     cells: Annotated[str, typer.Option(help="Only cells whose name has this in it.")] = "",
     fits: Annotated[Path, typer.Option(help="Results of `honesty`, with the standard deviations of fits.")] = Path(
-        "docs/honesty.json"
+        "fedvi-runs/honesty.json"
     ),
     as_json: Json = False,
 ) -> None:

@@ -104,7 +104,8 @@ def test_tables_are_encoded_beside_pandas() -> None:
     command = [sys.executable, "-m", "benchmarks", "tables", "--quick", "--json"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     (found,) = json.loads(ran.stdout).values()
-    assert {name: result["rows"] for name, result in found.items()} == {"pandas": 100_000, "fedvi": 100_000}
+    contenders = ("pandas", "fedvi", "infer")
+    assert {name: result["rows"] for name, result in found.items()} == dict.fromkeys(contenders, 100_000)
 
 
 def test_intervals_are_honest_within_the_errors_of_a_quick_run(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_documents_show_the_published_results() -> None:
         (["reproduce", "--heatmap", "--eps", "1"], "--heatmap runs PVI and global VI over a grid"),
         (["reproduce", "--resume"], "Expected a run directory fedvi-runs/reproduce-* to go on with, got none"),
         (["simulate", "nowhere.toml"], "Cannot read nowhere.toml: expected"),
-        (["report", "nowhere"], "Expected a run directory with results.json, got nowhere"),
+        (["report", "nowhere"], "Expected a run directory with results.json, got 'nowhere'"),
     ],
 )
 def test_wrong_usage_is_one_line_with_a_remedy(

@@ -18,5 +18,6 @@ NOT_APPLICABLE: dict[str, str] = {}
     expected_failed_checks=lambda _: NOT_APPLICABLE,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore::fedvi.errors.ValuesClipped")  # columns of these checks are not in units of 1
 def test_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import pytest
 
 from fedvi import Schema, fit, infer_schema
 from fedvi.errors import InputError, ValuesClipped
-from fedvi.tables import BinaryTarget, Category, Number, open_table
-from fedvi.tables.encode import encode
+from fedvi.tables import BinaryTarget, Category, Column, Counts, Number, open_table
+from fedvi.tables.encode import encode, encode_chunks
 from fedvi.tables.inferring.decisions import Unanswered
 from fedvi.tables.numbers import Date
+from fedvi.tables.reading.chunk import NUMBER, Chunk, Kind
 
 ROWS = 400
 
@@ -300,3 +303,162 @@ def test_priors_so_wide_that_rows_decide_all_arrive() -> None:
     fitted = fit(schema, data, epsilon=None, prior_sd=100.0, progress=False)
     assert fitted.converged
     assert isinstance(Schema.from_toml(schema.to_toml()), Schema)
+
+
+# Types of cells, and what is given from Python.
+
+
+@pytest.mark.parametrize("kind", ["a frame", "Parquet", "CSV", "a dictionary"])
+def test_classes_with_three_decimals_keep_their_names(kind: str, tmp_path: Path) -> None:
+    table = people().assign(dose=np.tile([1.125, 2.375, 4.5], ROWS)[:ROWS])
+    table["grade"] = np.where(table["died"] == "yes", 2.375, 1.125)
+    path = tmp_path / ("t.parquet" if kind == "Parquet" else "t.csv")
+    table.to_parquet(path) if kind == "Parquet" else table.to_csv(path, index=False)
+    source: Any = {"a frame": table, "a dictionary": dict(table.items())}.get(kind, path)
+    schema = infer_schema(source, "grade", category=["dose"], ignore=["died"]).schema
+    dose = next(column for column in schema.columns if isinstance(column, Category) and column.name == "dose")
+    assert dose.values == ("1.125", "2.375", "4.5")
+    assert isinstance(schema.target, BinaryTarget)
+    assert schema.target.values == ("1.125", "2.375")
+    assert Schema.from_toml(schema.to_toml()) == schema
+    for other in (table, path):
+        encoded = encode(schema, other)
+        assert (encoded.counts.unusable, encoded.counts.unknown["dose"]) == (0, 0)
+
+
+@pytest.mark.parametrize("several_types", [False, True])
+def test_floats_in_a_frame_are_floats_whatever_separates_decimals_in_its_texts(several_types: bool) -> None:
+    rng = np.random.default_rng(0)
+    doses = rng.choice([1.125, 2.375, 4.25], ROWS)
+    limits = np.where(rng.random(ROWS) < 0.2, "<0,5", "").astype(object)
+    table = people()[["sex", "died"]].assign(
+        share=[f"{value:.1f}".replace(".", ",") for value in rng.random(ROWS)],
+        dose=pd.Categorical(doses),
+    )
+    if several_types:
+        table["mixed"] = [limit or float(dose) for limit, dose in zip(limits, doses, strict=True)]
+    schema = infer_schema(table, "died", number=["dose"]).schema
+    assert several_types or schema.dialect.decimal == ","
+    encoded = encode(schema, table)
+    for column in schema.columns:
+        if isinstance(column, Number) and column.name != "share":
+            found = encoded.x[:, schema.features.index(column.name)] * column.scale + column.centre
+            expected = np.where(limits == "", doses, 0.5) if column.name == "mixed" else doses
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert not any(encoded.counts.clipped.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain(Column):
+    """A column of one's own: numbers as they are."""
+
+    name: str
+    bound: float = 5000.0
+    shown: str = "numbers"
+
+    @property
+    def reads(self) -> dict[str, Kind]:
+        return {self.name: NUMBER}
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def encode(self, chunk: Chunk, counts: Counts) -> np.ndarray:
+        return chunk.numbers(self.name)[0][:, None]
+
+
+def test_an_own_column_is_read_with_the_tables_decimals(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("steps;died\n12,5;no\n1.234;yes\n2.000;no\n7,25;yes\n")
+    schema = Schema((Plain("steps"),), BinaryTarget("died", ("no", "yes")))
+    np.testing.assert_allclose(encode(schema, path).x[:, 1], [12.5, 1234, 2000, 7.25])
+
+
+def test_one_column_of_several_types_changes_no_other_column_of_a_frame() -> None:
+    rng = np.random.default_rng(0)
+    table = people().assign(
+        stage=pd.Categorical(rng.choice(["low", "mid", "high"], ROWS), ["low", "mid", "high"], ordered=True),
+        mixed=[row if row % 2 else pd.NA if row % 3 else str(row) for row in range(ROWS)],
+    )
+    schema = infer_schema(table, "died", number=["mixed"]).schema
+    stage = next(column for column in schema.columns if column.name == "stage")
+    assert isinstance(stage, Category)
+    assert (stage.values, stage.reference) == (("low", "mid", "high"), "low")
+    table["mixed"] = [{} if row == 7 else value for row, value in enumerate(table["mixed"])]
+    with pytest.raises(InputError, match="column 'mixed' of the pandas DataFrame: cells of type dict"):
+        infer_schema(table, "died")
+    large = {"x": [2**70, *range(99)], "died": ["no", "yes"] * 50}  # too large for a number of 64 bits
+    (column,) = infer_schema(large, "died", number=["x"]).schema.columns
+    assert isinstance(column, Number)
+    assert column.high >= 2.0**70
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"missing": {"cost": "999"}}, "Expected a list of missing_values of column 'cost', got '999'."),
+        ({"missing": {"cost": 999}}, "Expected a list of missing_values of column 'cost', got 999."),
+        ({"category": "cost"}, "Expected a list of columns for category, got 'cost'."),
+        ({"interactions": "cost:sex"}, "Expected a list of interactions, got 'cost:sex'."),
+    ],
+)
+def test_a_text_is_no_list(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        infer_schema(people(), "died", **given)
+    assert str(refused.value) == message
+
+
+def test_dates_at_the_ends_of_the_calendar_and_a_wish_that_dates_contradict() -> None:
+    table = people()
+    days = pd.Timestamp("2020-01-15") + pd.to_timedelta(np.arange(ROWS), "D")
+    table["seen"] = days.strftime("%m/%d/%Y")
+    table["left"] = ["0001-01-01", *days.strftime("%Y-%m-%d")[1:]]
+    table["until"] = ["9999-12-25", *days.strftime("%Y-%m-%d")[1:]]
+    table["compact"] = [20249999, *(int(day) for day in days.strftime("%Y%m%d")[1:])]
+    found = infer_schema(table, "died", dates="dmy")
+    columns = {column.name: column for column in found.schema.columns if isinstance(column, Date)}
+    assert columns["seen"].order == "mdy"  # as its days beyond the twelfth say
+    assert columns["left"].missing_values == ("0001-01-01",)
+    assert columns["until"].high <= (datetime.date.max - datetime.date(2000, 1, 1)).days
+    assert columns["compact"].missing == "indicator"
+    assert "all but 1 values are dates" in found.reason("compact")
+    encoded = encode(found.schema, table)
+    assert not any(encoded.counts.clipped.values())
+
+
+def test_the_only_sheet_of_a_workbook_may_have_any_name(tmp_path: Path) -> None:
+    people().to_excel(tmp_path / "one.xlsx", sheet_name="Tabelle1", index=False)
+    people().to_excel(tmp_path / "other.xlsx", sheet_name="Sheet1", index=False)
+    schema = infer_schema(tmp_path / "one.xlsx", "died").schema
+    np.testing.assert_array_equal(encode(schema, tmp_path / "one.xlsx").x, encode(schema, tmp_path / "other.xlsx").x)
+    pd.DataFrame({"": [], " ": [], "only a note here": []}).to_excel(tmp_path / "note.xlsx", index=False)
+    with pytest.raises(InputError):
+        infer_schema(tmp_path / "note.xlsx", "died")
+
+
+def test_a_table_of_a_site_is_the_same_in_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    people().to_csv(path, index=False)
+    with path.open("a") as file:
+        file.write("see the protocol,,,\n")
+    schema = infer_schema(people(), "died").schema
+    whole = encode(schema, path, private=True).x
+    assert len(whole) == ROWS + 1
+    np.testing.assert_array_equal(np.concatenate([part.x for part in encode_chunks(schema, path, private=True)]), whole)
+
+
+def test_identifiers_are_copied_to_the_letter(tmp_path: Path) -> None:
+    table, words = people().head(6), ["TRUE", "1.0", "1.00", "NA", "-", "007"]
+    table.assign(person=words).to_csv(tmp_path / "new.csv", index=False)
+    fitted = fit(infer_schema(people(), "died").schema, people(), questions=3, progress=False)
+    assert fitted.predict(tmp_path / "new.csv", id_column="person").ids.tolist() == words  # type: ignore[union-attr]
+
+
+def test_what_separates_decimals_is_said_once_and_truly(tmp_path: Path) -> None:
+    table = people()[["sex", "died"]].assign(x=[f"{1 + row / 1000:.3f}" for row in range(ROWS)])
+    table.loc[5, "x"] = "999.000"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    said = [line for line in infer_schema(tmp_path / "t.csv", "died", keep=["x"]).said if "Numbers are read" in line]
+    assert len(said) == 1
+    assert "as commas between values tell" in said[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedvi import console
-from fedvi.cli.options import AsJson
+from fedvi.cli.options import AsJson, require_figure
 
 if TYPE_CHECKING:
     from fedvi.audit.draws import Finding
@@ -57,6 +57,8 @@ def audit(
     from fedvi.audit.membership import audit_update, draw_audit
     from fedvi.privacy.sampling import UPDATE, Seeded, System
 
+    if out is not None:
+        require_figure(out, force=True)
     findings: dict[str, list[Finding]] = {}
     count = itertools.count()
     source: Callable[[], Source] = System if seed is None else lambda: Seeded(seed, UPDATE, 0, next(count))

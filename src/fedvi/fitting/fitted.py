@@ -129,15 +129,11 @@ class Fitted:
         """Do what `predict` does, chunk by chunk in bounded memory, each with what happened to its values."""
         in_range("level", level, 0.001, 0.999)
         reader = open_table(table, self.schema.dialect)
-        for chunk in encode_chunks(
-            self.schema, reader, site_column=id_column, target=False, nameless="", strict=strict
-        ):
+        for chunk in encode_chunks(self.schema, reader, target=False, strict=strict, id_column=id_column):
             counts = chunk.counts
             for start in range(0, len(chunk.x), ROWS_AT_ONCE):
                 rows = slice(start, start + ROWS_AT_ONCE)
-                ids: dict[str, Any] = (
-                    {} if chunk.sites is None else {"ids": chunk.sites[rows], "id_column": str(id_column)}
-                )
+                ids: dict[str, Any] = {} if chunk.ids is None else {"ids": chunk.ids[rows], "id_column": str(id_column)}
                 yield dataclasses.replace(self.predict_rows(chunk.x[rows], level), **ids), counts
                 counts = Counts()
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from fedvi.errors import InputError
 from fedvi.tables.counts import Counts
-from fedvi.tables.numbers import Date
-from fedvi.tables.parts import Scaled
 from fedvi.tables.reading.chunk import AS_IT_IS, TEXT, Chunk, Text
 from fedvi.tables.reading.decimals import either_way, look_at
 from fedvi.tables.reading.source import Source, TableSource, ahead, open_table
@@ -35,12 +33,16 @@ TILE_ROWS = 32_768
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Rows of the design matrix, their targets (-1 and +1 for two classes), and the sites that they belong to."""
+    """Rows of the design matrix, their targets (-1 and +1 for two classes), and the sites that they belong to.
+
+    ids: what stands in the column of identifiers, to the letter.
+    """
 
     x: np.ndarray
     y: np.ndarray | None
     sites: np.ndarray | None
     counts: Counts
+    ids: np.ndarray | None = None
 
     @property
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +80,7 @@ def encode(
     ({'age': 1}, 1)
     """
     reader = open_table(source, schema.dialect, private=private)
-    parts = list(Encoder(schema, site_column, target, strict, private, nameless).chunks(reader))
+    parts = list(Encoder(schema, site_column, target, strict, nameless).chunks(reader))
     counts = sum((part.counts for part in parts), Counts(skipped=reader.skipped))
     sites = np.concatenate([part.sites for part in parts if part.sites is not None]) if site_column else None
     y = np.concatenate([part.y for part in parts if part.y is not None]) if target else None
@@ -93,12 +95,12 @@ def encode(
     return Encoded(x, y, sites, counts)
 
 
-def encode_chunks(schema: Schema, source: Source, **how: Any) -> Iterator[Encoded]:
+def encode_chunks(schema: Schema, source: Source, *, private: bool = False, **how: Any) -> Iterator[Encoded]:
     """Yield a table encoded, chunk by chunk in the order of its rows; memory does not grow with the table.
 
     how: as in `encode`.
     """
-    yield from Encoder(schema, **how).chunks(open_table(source, schema.dialect))
+    yield from Encoder(schema, **how).chunks(open_table(source, schema.dialect, private=private))
 
 
 class Encoder:
@@ -110,15 +112,16 @@ class Encoder:
         site_column: str | None = None,
         target: bool = True,
         strict: bool = False,
-        private: bool = False,
         nameless: str | None = None,
+        id_column: str | None = None,
     ):
-        self.schema, self.site_column = schema, site_column
-        self.strict, self.private, self.nameless = strict, private, nameless
+        self.schema, self.site_column, self.strict, self.nameless = schema, site_column, strict, nameless
+        self.id_column = id_column
         self.target = schema.target if target else None
         self.wanted = schema.reads(target=target)
-        if site_column is not None:
-            self.wanted[site_column] = TEXT  # a number of the schema is read out of it all the same
+        for name in (site_column, id_column):
+            if name is not None:
+                self.wanted[name] = TEXT  # a number of the schema is read out of it all the same
 
     def chunks(self, reader: TableSource) -> Iterator[Encoded]:
         """Yield all chunks of a table; in the end, refuse one in which a column has no value at all."""
@@ -129,16 +132,15 @@ class Encoder:
             for found in coming:
                 chunk = replace(found, strict=self.strict)
                 for first in range(0, chunk.rows, size):
-                    encoded = self.encoded(chunk.part(first, min(first + size, chunk.rows)))
+                    encoded = self.encoded(chunk.part(first, min(first + size, chunk.rows)), private=reader.private)
                     total += encoded.counts
                     yield encoded
-        if not self.private:
+        if not reader.private:
             total.check_measured(reader.name)
 
     def _settle_decimals(self, reader: TableSource) -> None:
         """Find out what separates decimals in this table, if the schema does not say it or the table says otherwise."""
-        parts = [*self.schema.columns, *([] if self.target is None else [self.target])]
-        names = [each.name for each in parts if isinstance(each, Scaled) and not isinstance(each, Date)]
+        names = [name for name, kind in self.schema.reads(target=self.target is not None).items() if kind != TEXT]
         if reader.decided or not reader.again or not names:
             return
         with closing(reader.chunks(dict.fromkeys(names, AS_IT_IS))) as chunks:
@@ -157,8 +159,8 @@ class Encoder:
             reader.said.append(f"{reader.name} has {found.decimal!r} between decimals, other than the schema says.")
         reader.said += found.said
 
-    def encoded(self, chunk: Chunk) -> Encoded:
-        """Return the rows of a chunk encoded."""
+    def encoded(self, chunk: Chunk, *, private: bool = False) -> Encoded:
+        """Return the rows of a chunk encoded. private: keep those without a usable target."""
         x = np.empty((chunk.rows, self.schema.dim), np.float32)
         y = None if self.target is None else np.empty(chunk.rows, np.float32)
         counts = Counts(chunk.rows)
@@ -176,11 +178,13 @@ class Encoder:
             if self.target is not None and y is not None:
                 y[tile] = self.target.encode(part, counts)
         sites = None if self.site_column is None else self._sites(self.site_column, chunk)
-        usable = None if self.private or y is None else ~np.isnan(y)
+        ids = None if self.id_column is None else _words(chunk.text(self.id_column))
+        usable = None if private or y is None else ~np.isnan(y)
         if y is None or usable is None or usable.all():
-            return Encoded(x, y, sites, counts)
+            return Encoded(x, y, sites, counts, ids)
         counts.unusable = int(np.count_nonzero(~usable))
-        return Encoded(x[usable], y[usable], None if sites is None else sites[usable], counts)
+        sites, ids = (None if each is None else each[usable] for each in (sites, ids))
+        return Encoded(x[usable], y[usable], sites, counts, ids)
 
     def _sites(self, column: str, chunk: Chunk) -> np.ndarray:
         text = chunk.text(column)
@@ -193,6 +197,11 @@ class Encoder:
             )
         names = np.array([plain(value) for value in (*text.values, self.nameless or "")])
         return names[np.where(gaps, len(text.values), text.codes)]
+
+
+def _words(text: Text) -> np.ndarray:
+    """Return the word in each row, empty where there is none."""
+    return np.array([*text.values, ""])[text.codes]
 
 
 def sketch_of(schema: Schema, source: Source, key: bytes) -> Sketch:

@@ -24,6 +24,9 @@ from fedvi.tables.reading.words import ABOVE, BELOW, EPOCH, ORDERS, order_of, pa
 
 LOG1P = "log1p"
 TRANSFORMS = ("none", LOG1P)
+FIRST_DAY, LAST_DAY = ((day - EPOCH).days for day in (datetime.date.min, datetime.date.max))
+"""What can be a date."""
+
 IN_WORDS = {BELOW: "is below its limit", ABOVE: "is above its limit"}
 
 
@@ -118,11 +121,6 @@ class Number(Scaled, Column):
         limits = f", limits of detection {' and '.join(self.limits)}" if self.limits else ""
         return super().shown + transform + knots + limits
 
-    @property
-    def reads(self) -> dict[str, Kind]:
-        """The column; as text, if values may be beyond a limit."""
-        return {self.name: TEXT} if self.limits else super().reads
-
     def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, "n k"]:
         """Return the scaled numbers, their hats, and where they are missing if the schema asks for that."""
         values, missing = self.scaled(chunk, counts)
@@ -163,10 +161,9 @@ class Date(Number):
     def __post_init__(self) -> None:
         one_of(f"order of column {self.name!r}", self.order, ("", *ORDERS))
         super().__post_init__()
-        first, last = ((day - EPOCH).days for day in (datetime.date.min, datetime.date.max))
-        if not first <= self.low < self.high <= last:
+        if not FIRST_DAY <= self.low < self.high <= LAST_DAY:
             raise InputError(
-                f"Expected bounds of column {self.name!r} as days since {EPOCH}, from {first} to {last}, got "
+                f"Expected bounds of column {self.name!r} as days since {EPOCH}, from {FIRST_DAY} to {LAST_DAY}, got "
                 f"{self.low:g} and {self.high:g}."
             )
 

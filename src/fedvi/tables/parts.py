@@ -137,7 +137,7 @@ class Scaled(Part):
 
     def scaled(self, chunk: Chunk, counts: Counts) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
         """Return the clipped and scaled numbers, 0 where missing, and where that is."""
-        values, foreign = chunk.numbers(self.name, lambda text: self.read(text, chunk.decimal), key=self.name)
+        values, foreign = chunk.numbers(self.name, self.read, key=self.name)
         if self.missing_values and not isinstance(chunk.columns[self.name], Text):
             values = np.where(np.isin(values, self._missing_numbers(chunk.decimal)), np.nan, values)
         foreign = foreign | np.isinf(values)
@@ -158,8 +158,8 @@ class Scaled(Part):
         if not isinstance(chunk.columns[self.name], Text):
             return np.zeros(chunk.rows)
 
-        def side(text: str) -> float:
-            return SIDES.get(side_of(text, chunk.decimal), 0)
+        def side(text: str, decimal: str) -> float:
+            return SIDES.get(side_of(text, decimal), 0)
 
         return np.nan_to_num(chunk.numbers(self.name, side, key=f"{self.name}, sides")[0])
 

@@ -12,14 +12,14 @@ import numpy as np
 from fedvi.tables.inferring.decisions import LEFT_OUT, Decision, Question, Wishes, listed
 from fedvi.tables.inferring.features import bounds
 from fedvi.tables.inferring.summary import Moments, Summary
-from fedvi.tables.numbers import Date, day_of
+from fedvi.tables.numbers import FIRST_DAY, LAST_DAY, Date, day_of
 from fedvi.tables.reading.words import OPEN, ORDERS, SHORT_YEAR, is_time, order_of, parse_date, takes
 
-MOST = 0.95
+MOSTLY = 0.95
 """Share of a column's values from which on it is what most of them are."""
 
 NO_DATES = frozenset(
-    """1899-12-30 1899-12-31 1900-01-01 1970-01-01 2999-12-31 9999-12-30 9999-12-31
+    """0001-01-01 1899-12-30 1899-12-31 1900-01-01 1970-01-01 2999-12-31 9999-12-30 9999-12-31
     01.01.1900 01/01/1900 01.01.1970 01/01/1970 31.12.9999 31/12/9999 12/31/9999""".split()
 )
 """Dates that people write where there is none."""
@@ -27,7 +27,7 @@ NO_DATES = frozenset(
 FAR = 3650.0
 """Days between such a date and all others, twice at least."""
 
-FIRST, LAST = 19_000_101, 21_001_231
+COMPACT = 19_000_101, 21_001_231
 """Whole numbers between these may be dates without anything between year, month and day."""
 
 
@@ -42,17 +42,17 @@ def decide_date(found: Summary, usual: str, wishes: Wishes, questions: list[Ques
     counts = found.counts or _compact(found)
     if not counts or found.name in (*wishes.category, *wishes.number):
         return None
-    if _share(counts, is_time):
+    if _mostly(counts, is_time):
         return Decision(found.name, LEFT_OUT, "times of the day; make numbers of them, if they matter")
-    if _share(counts, lambda text: SHORT_YEAR.fullmatch(text) is not None):
+    if _mostly(counts, lambda text: SHORT_YEAR.fullmatch(text) is not None):
         return Decision(found.name, LEFT_OUT, "dates with two digits for the year; write four, if they matter")
-    if not _share(counts, lambda text: any(takes(partial(parse_date, order=order), text) for order in ORDERS)):
+    if not _mostly(counts, lambda text: any(takes(partial(parse_date, order=order), text) for order in ORDERS)):
         return None
     orders = {order_of(word) for word in counts} - {""}
     told = orders & set(ORDERS)
     if len(told) == 2:
         return Decision(found.name, LEFT_OUT, "dates of which some have the month first and some the day")
-    order = wishes.dates or next(iter(told), usual)
+    order = next(iter(told), wishes.dates or usual)
     if not order and OPEN in orders:
         questions.append(
             Question(
@@ -65,17 +65,17 @@ def decide_date(found: Summary, usual: str, wishes: Wishes, questions: list[Ques
 
 def _compact(found: Summary) -> Counter[str]:
     """Return whole numbers such as 20240131 as words; nothing, if they are others."""
-    if not (found.is_whole and found.numbers and FIRST <= found.low <= found.high <= LAST):
+    if not (found.is_whole and found.numbers and COMPACT[0] <= found.low <= found.high <= COMPACT[1]):
         return Counter()
     sample = found.sampled
     return Counter(f"{number:.0f}" for number in sample[~np.isnan(sample)])
 
 
-def _share(counts: Counter[str], holds: Callable[[str], bool]) -> bool:
+def _mostly(counts: Counter[str], holds: Callable[[str], bool]) -> bool:
     """Tell whether something holds for most values; the first ones tell whether to look further."""
     if 2 * sum(map(holds, islice(counts, 50))) < min(len(counts), 50):
         return False
-    return sum(count for value, count in counts.items() if holds(value)) >= MOST * counts.total()
+    return sum(count for value, count in counts.items() if holds(value)) >= MOSTLY * counts.total()
 
 
 def _unreal(days: Mapping[str, float]) -> list[str]:
@@ -97,18 +97,16 @@ def _dated(found: Summary, counts: Counter[str], order: str, wishes: Wishes) -> 
 
     known = {word: read(word) for word in counts if takes(read, word)}
     unreal = _unreal(known)
-    days = np.repeat(
-        *np.array([(day, counts[word]) for word, day in known.items() if word not in unreal]).T.astype(int)
-    )
-    days = days.astype(float)
+    real = [word for word in known if word not in unreal]
+    days = np.repeat([known[word] for word in real], [counts[word] for word in real])
+    if days.min() == days.max():
+        return Decision(found.name, LEFT_OUT, f"it is {day_of(days[0])} in all rows")
     moments = Moments()
     moments.add(days)
-    whole = Summary(found.name, low=float(days.min()), high=float(days.max()), moments=moments)
-    if whole.low == whole.high:
-        return Decision(found.name, LEFT_OUT, f"it is {day_of(whole.low)} in all rows")
-    low, high = bounds(whole)
+    low, high = bounds(days.min(), days.max())
+    low, high = max(low, FIRST_DAY), min(high, LAST_DAY)
     gaps = sum(counts[word] for word in unreal)
-    others = found.measured - found.numbers if not found.counts else counts.total() - len(days) - gaps
+    others = counts.total() - len(days) - gaps
     missing = "indicator" if found.missing or others or gaps else "centre"
     nothing = (*wishes.missing.get(found.name, ()), *unreal)
     date = Date(found.name, low, high, *moments.rounded(low, high), missing, order=order, missing_values=nothing)

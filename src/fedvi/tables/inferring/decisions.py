@@ -8,6 +8,7 @@ from typing import Any
 
 from fedvi.checks import one_of, whole
 from fedvi.errors import InputError
+from fedvi.tables.parts import checked_missing_values
 from fedvi.tables.reading.words import ORDERS, plain
 
 LEFT_OUT = "left out"
@@ -39,8 +40,11 @@ class Wishes:
 
     def __post_init__(self) -> None:
         for name in ("ignore", "keep", "category", "number", "splines", "log1p"):
-            object.__setattr__(self, name, tuple(map(str, getattr(self, name))))
-        missing = {str(name): tuple(plain(str(value)) for value in found) for name, found in self.missing.items()}
+            given = getattr(self, name)
+            if isinstance(given, str):
+                raise InputError(f"Expected a list of columns for {name}, got {given!r}.")
+            object.__setattr__(self, name, tuple(map(str, given)))
+        missing = {str(name): checked_missing_values(str(name), found) for name, found in self.missing.items()}
         object.__setattr__(self, "missing", missing)
         object.__setattr__(self, "event", plain(str(self.event)))
         whole("max_categories", self.max_categories, 1)

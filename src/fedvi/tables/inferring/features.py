@@ -175,7 +175,7 @@ def _reasons(found: Summary, wishes: Wishes, values: np.ndarray) -> list[str]:
 
 
 def _number(found: Summary, wishes: Wishes) -> Number:
-    low, high = bounds(found)
+    low, high = bounds(found.low, found.high)
     words = tuple(sorted(word for word, count in found.words.items() if count >= wishes.min_count))
     more: dict[str, Any] = {
         "missing": "indicator" if found.missing or found.words else "centre",
@@ -277,10 +277,10 @@ def _reference(found: Summary, kept: list[str]) -> str:
     return (ordered or negative or kept)[0]
 
 
-def bounds(found: Summary) -> tuple[float, float]:
-    """Return low and high, as few digits as are needed."""
-    step = math.floor(math.log10(found.high - found.low)) - 1
-    return _outwards(found.low, step, math.floor), _outwards(found.high, step, math.ceil)
+def bounds(low: float, high: float) -> tuple[float, float]:
+    """Return the smallest and largest number with as few digits as are needed."""
+    step = math.floor(math.log10(high - low)) - 1
+    return _outwards(low, step, math.floor), _outwards(high, step, math.ceil)
 
 
 def _outwards(value: float, step: int, rounded: Callable[[float], int]) -> float:

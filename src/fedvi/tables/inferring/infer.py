@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -97,10 +98,11 @@ def infer_schema(
     >>> found.schema.features, found.schema.target.event
     (('(intercept)', 'age', 'sex=M'), 'yes')
     """
-    words = ignore, keep, category, number
-    given: Mapping[str, Sequence[object]] = missing or {}
-    nothing = {name: tuple(map(str, values)) for name, values in given.items()}
-    wishes = Wishes(*words, nothing, dates, splines, log1p, str(event), max_categories, min_count)  # type: ignore[arg-type]
+    said: dict[str, Any] = {"ignore": ignore, "keep": keep, "category": category, "number": number}
+    said |= {"splines": splines, "log1p": log1p, "missing": missing or {}, "event": event}
+    wishes = Wishes(**said, dates=dates, max_categories=max_categories, min_count=min_count)
+    if isinstance(interactions, str):
+        raise InputError(f"Expected a list of interactions, got {interactions!r}.")
     target, site_column = str(target), None if site_column is None else str(site_column)
     reader = open_table(source, decimal=decimal)
     own = [target] if site_column is None else [target, site_column]
@@ -113,8 +115,7 @@ def infer_schema(
     pairs = [_pair(text, reader) for text in interactions]
     left = _left_out(reader, wishes, site_column)
     names = [name for name in reader.columns if name not in left]
-    texts = [name for name in wishes.category if name in names]
-    looked = look(reader, names, texts, wishes.missing, target)
+    looked = look(reader, names, wishes.category, wishes.missing, target)
     questions: list[Question] = []
     for name, summary in looked.columns.items():
         if summary.is_total and name not in wishes.number:
@@ -122,7 +123,7 @@ def infer_schema(
                 f"The last row of {reader.name} looks like totals: {summary.last:.10g} in column {name!r} is the sum "
                 f"of all others. Delete that row. If it is none, say --number {name!r}."
             )
-    wishes, looked = _without_codes(reader, looked, texts, wishes, questions, target)
+    wishes, looked = _without_codes(reader, looked, wishes, questions, target)
     decisions = left | _decided(reader, looked, target, wishes, questions)
     columns = [each.part for name, each in decisions.items() if each.part is not None and name != target]
     wanted = decisions[target].part
@@ -138,18 +139,18 @@ def infer_schema(
     crossed = tuple(Interaction(pair) for pair in pairs)
     schema = Schema(tuple(columns), wanted, True, crossed, dialect, site_column or "")
     x, y = _kept_rows(schema, looked)
-    schema, said = replace(schema, typical=Typical.of(x, y, schema)), [*reader.said, *_twins(schema, x)]
+    schema = replace(schema, typical=Typical.of(x, y, schema))
+    notes = (*reader.said, *_twins(schema, x))
     if isinstance(wanted, NumberTarget):
         schema = replace(schema, target=_with_residual_scale(wanted, x, y))
         decisions[target] = replace(decisions[target], part=schema.target)
     decided = tuple(decisions[name] for name in reader.columns)
-    return Inferred(schema, decided, tuple(said), looked.rows, looked.repeated)
+    return Inferred(schema, decided, notes, looked.rows, looked.repeated)
 
 
 def _twins(schema: Schema, x: np.ndarray) -> list[str]:
     """Return a line for every feature that says the same as another one."""
-    spread = x.std(axis=0)
-    moving = np.flatnonzero(spread > 0)
+    moving = np.flatnonzero(np.ptp(x, axis=0) > 0)
     alike = np.abs(np.corrcoef(x[:, moving].T, dtype=np.float64)) if len(moving) > 1 else np.zeros((0, 0))
     pairs = zip(*np.nonzero(np.triu(alike, 1) > SAME), strict=True)
     named = ((schema.features[moving[one]], schema.features[moving[other]]) for one, other in pairs)
@@ -174,7 +175,7 @@ def _left_out(reader: TableSource, wishes: Wishes, site_column: str | None) -> d
 
 
 def _without_codes(
-    reader: TableSource, looked: Looked, texts: Sequence[str], wishes: Wishes, questions: list[Question], target: str
+    reader: TableSource, looked: Looked, wishes: Wishes, questions: list[Question], target: str
 ) -> tuple[Wishes, Looked]:
     """Look again at columns in which numbers such as 999 mean that nothing was measured."""
     codes = {
@@ -184,7 +185,7 @@ def _without_codes(
     }
     if not codes:
         return wishes, looked
-    again = look(reader, list(codes), [name for name in codes if name in texts], {**wishes.missing, **codes}, target)
+    again = look(reader, list(codes), wishes.category, {**wishes.missing, **codes}, target)
     return replace(wishes, missing={**wishes.missing, **codes}), replace(looked, columns=looked.columns | again.columns)
 
 

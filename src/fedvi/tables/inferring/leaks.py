@@ -15,7 +15,7 @@ from fedvi.tables.inferring.decisions import Question, Wishes
 from fedvi.tables.inferring.summary import Summary
 from fedvi.tables.inferring.vocabulary import is_duration, is_event
 from fedvi.tables.parts import Part, Scaled
-from fedvi.tables.reading.words import POINT, spelled, takes
+from fedvi.tables.reading.words import POINT, plain, takes
 
 FEWEST = 20
 """Rows from which on a column is compared with the target, and rows of each class from which on a quarter of that."""
@@ -53,7 +53,7 @@ def _truth(target: Summary, classes: tuple[str, ...]) -> np.ndarray:
     if not classes:
         return values.astype(float)
     known = {value: float(at) for at, value in enumerate(classes)}
-    return np.array([known.get(spelled(value), math.nan) for value in values.tolist()])
+    return np.array([known.get(plain(str(value)), math.nan) for value in values.tolist()])
 
 
 def _values(column: Part, summary: Summary) -> np.ndarray:

@@ -72,12 +72,13 @@ def look(
         for name, found in words.items()
         if name not in texts and name not in listed and _share_of_numbers(found) > MOST_NUMERIC
     }
-    decimal, undecided = reader.dialect.decimal, dict[str, str]()
-    if not decimal:
+    undecided = dict[str, str]()
+    if not (reader.decided or reader.dialect.decimal):
         found_decimals = look_at({name: words[name] for name in names if name in numeric}, reader.delimiter)
-        decimal, undecided = found_decimals.decimal, found_decimals.asked
+        undecided, reader.decided = found_decimals.asked, True
         reader.said += found_decimals.said
-        reader.dialect = reader.dialect.with_given(decimal=decimal)
+        reader.dialect = reader.dialect.with_given(decimal=found_decimals.decimal)
+    decimal = reader.dialect.decimal
     padded = {name for name in numeric if any(word[0] == "0" and PADDED.fullmatch(word) for word in words[name])}
     kinds: dict[str, Kind] = {name: TEXT if name in texts or name in words else NUMBER for name in names}
     kinds |= {name: NUMBER for name in numeric - padded if _are_plain(words[name][:1000], decimal)}

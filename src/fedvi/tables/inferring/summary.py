@@ -196,10 +196,10 @@ class Summary:
     def add_among_text(self, chunk: Chunk, text: Text) -> np.ndarray:
         """Take in the numbers among text, count what is none, and return the numbers of all rows."""
 
-        def read(word: str) -> float:
-            return math.nan if plain(word) in self.nothing else number_or_limit(word, chunk.decimal)
+        def read(word: str, decimal: str) -> float:
+            return math.nan if plain(word) in self.nothing else number_or_limit(word, decimal)
 
-        values, foreign = text.numbers(read, key="numbers")
+        values, foreign = chunk.numbers(self.name, read, key="numbers")
         self.add_numbers(values)
         found = np.bincount(text.codes[~np.isnan(values)], minlength=len(text.values)).tolist()
         for word, count in zip(text.values, found, strict=True):

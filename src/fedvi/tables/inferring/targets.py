@@ -58,7 +58,7 @@ def decide_target(
         _refuse_classes(name, table, values)
     if name not in wishes.number:
         _refuse_what_is_no_number(found, table, others)
-    low, high = bounds(found)
+    low, high = bounds(found.low, found.high)
     number = NumberTarget(
         name, low, high, *found.moments.rounded(low, high), missing_values=wishes.missing.get(name, ())
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from numbers import Number
 from pathlib import Path
@@ -20,10 +21,13 @@ from fedvi.errors import InputError
 from fedvi.tables.reading.chunk import AS_IT_IS, NUMBER, TEXT, Chunk, Kind, Text
 from fedvi.tables.reading.messages import GIVE_ENCODING, first_line, in_one_line, place
 from fedvi.tables.reading.source import Dialect, SpeaksArrow, TableSource
-from fedvi.tables.reading.words import plain, spelled
+from fedvi.tables.reading.words import POINT, plain, spelled
 
 SCALARS = (str, bool, Number, datetime.date, datetime.time, np.generic)
 """What a cell may be in a column of several types."""
+
+UNREADABLE = (TypeError, ValueError, OverflowError)
+"""What cells raise that Arrow cannot take, beside its own exceptions."""
 
 CHUNK_ROWS = 1 << 17
 """Rows of other tables that are read at once."""
@@ -62,8 +66,7 @@ def _column(
     array: pa.Array, wanted: Kind, column: str, name: str, text: Callable[[pa.Array, str], Text]
 ) -> np.ndarray | Text:
     """Return numbers, if they are wanted and all values are; else text, which `text` makes."""
-    kind = array.type
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    kind, is_number = array.type, _is_number(array.type)
     if wanted == TEXT or (wanted == AS_IT_IS and not is_number):
         return text(array, column)
     if pa.types.is_float64(kind):
@@ -79,6 +82,10 @@ def _column(
     elif not is_number:
         return text(array, column)
     return _as_numpy(array.cast(pa.float64(), safe=False), np.nan, "f8")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
 def _as_numpy(array: pa.Array, missing: float, dtype: str) -> np.ndarray:
@@ -112,7 +119,8 @@ def _text(array: pa.Array, column: str, name: str, start: int, *, strict: bool, 
         row = start + array.indices.index(array.dictionary.index(error.object).as_py()).as_py()
         got = repr(error.object)[1:]
         raise InputError(f"Expected UTF-8 text in {place(name, row, column)}, got {got}. {GIVE_ENCODING}") from None
-    return _stripped(_as_numpy(array.indices.cast(pa.int32()), -1, "i4"), words, ordered, listed)
+    text = _stripped(_as_numpy(array.indices.cast(pa.int32()), -1, "i4"), words, ordered, listed)
+    return replace(text, decimal=POINT) if _is_number(array.type.value_type) else text
 
 
 def _words(values: pa.Array, errors: str) -> list[str | None]:
@@ -132,9 +140,7 @@ def _words(values: pa.Array, errors: str) -> list[str | None]:
 def _word(value: Any) -> str | None:
     if value is None or value != value:  # NaN
         return None
-    if isinstance(value, Decimal):
-        return spelled(f"{value:f}")
-    return spelled(value)
+    return plain(f"{value:f}" if isinstance(value, Decimal) else str(value))
 
 
 def _stripped(codes: np.ndarray, words: list[str | None], ordered: bool, listed: bool) -> Text:
@@ -222,12 +228,10 @@ class ObjectReader(TableSource):
         with in_one_line(self.name):
             try:
                 return pa.RecordBatchReader.from_stream(self.source)
-            except (TypeError, ValueError, pa.ArrowException) as error:  # mixed types, a column twice, one column only
+            except (*UNREADABLE, pa.ArrowException) as error:  # mixed types, a column twice, one column only
                 columns = dict(self.source.items()) if hasattr(self.source, "items") else {}
                 if columns and len(set(columns)) == len(getattr(self.source, "columns", ())):  # a frame of pandas
-                    return table_of(
-                        {str(name): of_one_type(cells, TEXT) for name, cells in columns.items()}
-                    ).to_reader()
+                    return table_of(columns, self.name).to_reader()
                 what = "one column" if "non-struct" in str(error) else first_line(error)
                 raise InputError(f"Expected {self.name} to be a table, got: {what}.") from None
 
@@ -237,7 +241,8 @@ class ObjectReader(TableSource):
             if not self.again:
                 raise InputError(f"Expected a table that can be read again, got {self.name}: give a table or a file.")
             stream = self._stream()
-        yield from chunks_of(stream, wanted, self, from_frame=stream.schema.pandas_metadata is not None)
+        from_frame = self.name.startswith("the pandas ") or stream.schema.pandas_metadata is not None
+        yield from chunks_of(stream, wanted, self, from_frame=from_frame)
 
 
 def index_of(schema: pa.Schema) -> tuple[str, ...]:
@@ -246,34 +251,41 @@ def index_of(schema: pa.Schema) -> tuple[str, ...]:
     return tuple(each for each in described.get("index_columns", ()) if isinstance(each, str) and each in schema.names)
 
 
-def table_of(columns: Mapping[str, Any]) -> pa.Table:
-    """Return a dictionary of columns as a table of Arrow."""
+def table_of(columns: Mapping[str, Any], name: str = "the dictionary") -> pa.Table:
+    """Return a dictionary of columns as a table of Arrow. name: what errors call it."""
     arrays: dict[str, pa.Array] = {}
     for column, values in columns.items():
         try:
             try:
                 arrays[str(column)] = pa.array(values, from_pandas=True)
-            except pa.ArrowException:  # cells of several types
+            except (OverflowError, pa.ArrowException):  # cells of several types, and whole numbers of many digits
                 arrays[str(column)] = pa.array(of_one_type(values, TEXT))
-        except (TypeError, ValueError, pa.ArrowException) as error:
+        except (*UNREADABLE, pa.ArrowException) as error:
             got = first_line(error)
-            raise InputError(f"Expected a list of values for column {column!r} of the dictionary: {got}.") from None
+            raise InputError(f"Expected a list of values for column {column!r} of {name}: {got}.") from None
     try:
         return pa.table(arrays)
     except ValueError:
         lengths = ", ".join(f"{column} {len(values)}" for column, values in arrays.items())
-        raise InputError(f"Expected columns of equal length in the dictionary, got {lengths}.") from None
+        raise InputError(f"Expected columns of equal length in {name}, got {lengths}.") from None
 
 
 def of_one_type(cells: Sequence[Any], kind: Kind) -> list[Any]:
     """Return the cells of a column in one type: as numbers or truth values if all are, else as text."""
-    found = [None if cell is None or cell != cell or (isinstance(cell, str) and cell == "") else cell for cell in cells]
+    found = [None if _is_nothing(cell) else cell for cell in cells]
     kinds = {type(cell) for cell in found if cell is not None}
     if strange := [kind.__name__ for kind in kinds if not issubclass(kind, SCALARS)]:
         raise TypeError(f"cells of type {strange[0]}")
-    if kinds <= {float, int} or kinds == {bool}:
+    if kinds == {bool} or (kinds <= {float, int} and all(cell is None or abs(cell) < 2**63 for cell in found)):
         return found
     return [None if cell is None else word_of(cell, kind) for cell in found]
+
+
+def _is_nothing(cell: Any) -> bool:
+    try:
+        return cell is None or bool(cell != cell) or (isinstance(cell, str) and not cell)
+    except TypeError:  # pandas does not tell whether its NA is NA
+        return True
 
 
 def word_of(cell: Any, kind: Kind) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from fedvi.tables.reading.messages import place
-from fedvi.tables.reading.words import POINT, parse_number, spelled
+from fedvi.tables.reading.words import POINT, parse_number, plain
 
 Kind = Literal["number", "text", "as it is"]
 NUMBER: Kind = "number"
@@ -25,6 +25,7 @@ class Text:
     """A text column of a chunk: `values[codes[i]]` is row i, and -1 a row without a value.
 
     ordered: whether somebody has put the values in this order. listed: whether somebody has said that they are classes.
+    decimal: of words that leave it open, if the table has numbers here; empty: as in the rest of the table.
     read: numbers of all values, once somebody has asked.
     """
 
@@ -32,6 +33,7 @@ class Text:
     values: list[str]
     ordered: bool = False
     listed: bool = False
+    decimal: str = ""
     read: dict[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
 
     def word(self, row: int) -> str:
@@ -76,19 +78,20 @@ class Chunk:
         if isinstance(column, Text):
             return column
         values, codes = np.unique(column, return_inverse=True)
-        words = [spelled(value) for value in values.tolist()]
-        return Text(np.where(np.isnan(column), -1, codes), words)
+        words = [plain(str(value)) for value in values.tolist()]
+        return Text(np.where(np.isnan(column), -1, codes), words, decimal=POINT)
 
     def numbers(
-        self, name: str, read: Callable[[str], float] | None = None, key: str = ""
+        self, name: str, read: Callable[[str, str], float] = parse_number, key: str = ""
     ) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
         """Return a column as numbers, NaN where a value is missing, and which rows hold text that is none.
 
-        read: what makes a number of a text, or raises ValueError; None for `parse_number`. key: its name.
+        read: what makes a number of a text and of what separates decimals, or raises ValueError. key: its name.
         """
         column = self.columns[name]
         if isinstance(column, Text):
-            return column.numbers(read or (lambda text: parse_number(text, self.decimal)), key)
+            decimal = column.decimal or self.decimal
+            return column.numbers(lambda text: read(text, decimal), key)
         return column, np.zeros(len(column), bool)
 
     def word(self, row: int, name: str) -> str:

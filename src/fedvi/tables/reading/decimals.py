@@ -41,7 +41,8 @@ class Decimals:
             f"{word!r} of column {name!r} as {parse_number(word, self.decimal or POINT):.10g}"
             for name, word in self.told.items()
         )
-        return [f"Numbers are read as the rest of the table tells: {shown}. If that is wrong, give --decimal."]
+        why = "the rest of the table tells" if self.decimal else "commas between values tell"
+        return [f"Numbers are read as {why}: {shown}. If that is wrong, give --decimal."]
 
 
 def look_at(words: Mapping[str, Sequence[str]], delimiter: str) -> Decimals:

@@ -30,11 +30,11 @@ class ExcelReader(TableSource):
             there = ", ".join(map(repr, sheets)) or "no sheet with anything in it"
             raise InputError(f"Expected the sheet of {name} to read, one of {there}. Name it by --sheet.")
         self._rows, self._header, notes = sheets[chosen], 0, []
-        while not private and len(self._rows[0]) >= FEWEST_COLUMNS and is_note(self._rows[-1]):
+        while not private and len(self._rows) > 1 and len(self._rows[0]) >= FEWEST_COLUMNS and is_note(self._rows[-1]):
             last = self._rows.pop()
             notes += [] if _is_empty(last) else ["".join(map(str, last)).strip()]
         header = 0 if private else _likeliest_header(self._rows)
-        super().__init__(name, self._names(header), dialect.with_given(sheet=chosen), private)
+        super().__init__(name, self._names(header), dialect, private)
         if notes:
             self.said.append(below_rows(reversed(notes)))
 

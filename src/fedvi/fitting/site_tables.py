@@ -25,10 +25,11 @@ def open_tables(schema: Schema, tables: Tables, site_column: str | None) -> tupl
     Without a `site_column` that is the schema's, if the table has it; else one table is a federation of one.
     """
     if isinstance(tables, Mapping) and site_column is None and not set(schema.reads()) <= set(map(str, tables)):
-        return _named({str(name): open_table(table, schema.dialect) for name, table in tables.items()}), None
+        check_alike(map(str, tables))
+        return {str(name): open_table(table, schema.dialect) for name, table in tables.items()}, None
     if isinstance(tables, Sequence) and not isinstance(tables, str):
         if site_column is None and len(tables) > 1:
-            return _named(_by_file(schema, tables)), None
+            return _by_file(schema, tables), None
         if len(tables) != 1:
             raise InputError(f"Expected one table for the site column {site_column!r}, got {len(tables)}.")
         (tables,) = tables
@@ -47,12 +48,8 @@ def _by_file(schema: Schema, tables: Sequence[Source]) -> dict[str, TableSource]
         raise InputError("Expected a site column, or the paths of several tables, or tables by the names of sites.")
     if len(set(names)) < len(names):
         raise InputError(f"Expected several files with different names, one per site, got {', '.join(names)}.")
+    check_alike(names)
     return {name: open_table(table, schema.dialect) for name, table in zip(names, tables, strict=True)}
-
-
-def _named(tables: dict[str, TableSource]) -> dict[str, TableSource]:
-    check_alike(tables)
-    return tables
 
 
 def check_alike(names: Iterable[str]) -> None:

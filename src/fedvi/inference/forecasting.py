@@ -26,7 +26,7 @@ from fedvi.checks import in_range, whole
 from fedvi.errors import InputError
 from fedvi.families.base import GaussianFamily
 from fedvi.families.messages import Messages
-from fedvi.inference.question import Question, numbers_of
+from fedvi.inference.question import Question, numbers_of, packed
 from fedvi.inference.reading.base import PRIOR_DECIDES, Plan
 from fedvi.inference.reading.choice import read
 from fedvi.inference.spec import Priors, Spec, default_spec
@@ -245,14 +245,11 @@ def _without_noise(
 
 def expected_answer(model: LinearPredictorModel, question: Question, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the sum over rows that an answer is on average (`fedvi.inference.questions`), if these are the weights."""
-    mapped = x - question.centre
-    mapped = mapped @ question.whitening if question.full else mapped * question.whitening
+    here: Any = question  # of NumPy's arrays
+    mapped = here.mapped(x)
     squares = mapped**2
-    precision = np.asarray(question.q.precision)
-    covariance = np.linalg.inv(precision) if question.full else 1 / precision
-    centre = covariance @ question.q.natural_mean if question.full else covariance * question.q.natural_mean
-    spread = ((mapped @ covariance) * mapped).sum(1) if question.full else squares @ covariance
-    asked = model.outlook(mapped @ centre, np.maximum(spread, 0), float(question.noise_variance))
+    centre, spread = here.q.project(mapped)
+    asked = model.outlook(centre, np.maximum(spread, 0), float(question.noise_variance))
     now = model.outlook(x @ weights, np.zeros(len(x)), 1.0)
     slope, curvature, largest = model.expected(asked, now).slope, asked.curvature, asked.largest
     extra = model.expected_extra(asked, now)[0]
@@ -264,10 +261,8 @@ def expected_answer(model: LinearPredictorModel, question: Question, x: np.ndarr
     )
     norms = np.sqrt((of_slope * largest) ** 2 * squares.sum(1) + (of_curvature * curvature * sizes) ** 2 + of_extra**2)
     counted = np.minimum(1, float(question.reach) / np.maximum(norms, 1e-300)) / float(question.reach)
-    products = (mapped.T * (counted * curvature)) @ mapped if question.full else (counted * curvature) @ squares
-    if question.full:
-        row, column = np.triu_indices(len(products))
-        products = products[row, column] * np.where(row == column, 1.0, math.sqrt(2))
+    weighted = counted * curvature
+    products = packed((mapped.T * weighted) @ mapped) if question.full else weighted @ squares
     return np.concatenate(
         [of_slope * (counted * slope) @ mapped, of_curvature * products, [of_extra * float(counted @ extra)]]
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float
 
 from fedvi.families.base import GaussianFamily
@@ -36,9 +38,24 @@ class Question:
         """Whether answers have all of the curvature, or its diagonal only."""
         return self.whitening.ndim > self.centre.ndim
 
+    def mapped(self, rows: Array) -> Array:
+        """Return rows as the question sees them."""
+        return mapped_by(self.whitening, rows - self.centre[None])
+
     def is_proper(self) -> Any:
         """Tell whether q is proper."""
         return self.q.is_proper()
+
+
+def mapped_by(whitening: Array, rows: Array) -> Array:
+    """Return rows times a matrix, or scales."""
+    return rows @ whitening if whitening.ndim == 2 else rows * whitening[None]
+
+
+def packed(matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+    """Return the upper triangle row by row, off-diagonals times sqrt 2: as long as the matrix."""
+    rows, columns = np.triu_indices(matrix.shape[0])
+    return matrix[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2)).astype(matrix.dtype)
 
 
 def numbers_of(columns: int, *, full: bool) -> int:

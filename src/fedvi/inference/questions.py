@@ -37,6 +37,7 @@ from fedvi.compiling import jax, jnp
 from fedvi.families.messages import Messages
 from fedvi.inference.local_problem import Draws, Problem, Seen
 from fedvi.inference.question import Question as Question
+from fedvi.inference.question import mapped_by, packed
 from fedvi.inference.question import numbers_of as numbers_of
 from fedvi.inference.rows import Rows
 from fedvi.models.base import Model, Part, VectorsOf
@@ -128,11 +129,11 @@ class AnswerSums:
 
     def gradient(self, q: Any, x: Array, y: Array, weights: Array, z: Array) -> Answer:
         """Return the weighted sums of what is not bounded: without privacy, where nobody asks for moments."""
-        question, rows = self.question, _mapped(self.question, x)
+        question, rows = self.question, self.question.mapped(x)
         mean, variance = question.q.project(rows)
         seen = self.model.free_response(mean, variance, y, question.noise_variance)
         slope, curvature = weights * seen.slope, weights * seen.curvature
-        curvatures = _packed((rows.T * curvature[None]) @ rows) if question.full else curvature @ (rows * rows)
+        curvatures = packed((rows.T * curvature[None]) @ rows) if question.full else curvature @ (rows * rows)
         return Answer(slope @ rows, curvatures, weights @ seen.extra)
 
     def row_vectors(self, q: Any, z: Array, feature_bound: Array) -> VectorsOf:
@@ -141,7 +142,7 @@ class AnswerSums:
         columns = question.centre.shape[-1]
         step = _row_step(columns)
         whitening = snapped(question.whitening, weight_bits(columns))
-        shift = jnp.rint(_mapped_by(whitening, question.centre[None])[0] * (1 / step))
+        shift = jnp.rint(mapped_by(whitening, question.centre[None])[0] * (1 / step))
         most = 2.0 ** row_bits(columns)
         project = question.q.coordinates().exact(jnp.asarray(WIDEST_ROW), None, 0.0)
         reach = jnp.maximum(question.reach, jnp.finfo(jnp.float64).tiny)
@@ -150,7 +151,7 @@ class AnswerSums:
         )
 
         def vectors(x: Array, y: Array, lengths: Array) -> Part:  # noqa: ARG001 - of the rows before they are mapped
-            whole = jnp.rint(_mapped_by(whitening, widen(x)) * (1 / step)) - shift[None]
+            whole = jnp.rint(mapped_by(whitening, widen(x)) * (1 / step)) - shift[None]
             whole = jnp.where(jnp.isfinite(whole), jnp.clip(whole, -most, most), 0)
             rows = whole * step
             squares = rows * rows
@@ -199,20 +200,6 @@ def _diagonal_length(squares: Float[Array, "n d"]) -> Float[Array, " n"]:
 
 def _finite(values: Array) -> Array:
     return jnp.where(jnp.isfinite(values), values, 0)
-
-
-def _mapped_by(whitening: Array, rows: Array) -> Array:
-    return rows @ whitening if whitening.ndim == 2 else rows * whitening[None]
-
-
-def _mapped(question: Question, rows: Array) -> Array:
-    return _mapped_by(question.whitening, rows - question.centre[None])
-
-
-def _packed(matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
-    """Return the upper triangle row by row, off-diagonals times sqrt 2: as long as the matrix."""
-    rows, columns = np.triu_indices(matrix.shape[0])
-    return matrix[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2)).astype(matrix.dtype)
 
 
 def one_answer() -> FullBatchGaussian:

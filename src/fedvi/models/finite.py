@@ -7,6 +7,7 @@ NaN for many rows would give a posterior that looks like any other. Simulations 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ AT_ONCE = 4096
 SEED = 0
 """Of the draws that a model averages over."""
 
-NOT_OURS = ("site-packages", "dist-packages", str(Path(fedvi.__file__).parent))
+NOT_THEIR_CODE = ("site-packages", "dist-packages", str(Path(fedvi.__file__).parent))
 
 
 def is_proven(model: Model) -> bool:
@@ -70,16 +71,11 @@ def line_of(model: Model, q: GaussianFamily, x: np.ndarray, y: np.ndarray) -> st
 def _line_of(model: Model, q: GaussianFamily, x: np.ndarray, y: np.ndarray) -> str:
     checkify = importlib.import_module("jax.experimental.checkify")
     rows = jnp.asarray(x), jnp.asarray(y), _draws(model, q)
-    coordinates = q.coordinates()
-
-    def both(x: Any, y: Any, z: Any) -> Any:
-        weights = jnp.ones(x.shape[0], z.dtype if z.size else x.dtype)
-        return model.expected_log_likelihood(coordinates, x, y, z), model.gradient(coordinates, x, y, weights, z)
-
+    both = functools.partial(_value_and_gradient, model, q.coordinates())
     error, _ = jax.jit(checkify.checkify(both, errors=checkify.nan_checks))(*rows)
     trace = getattr(error.get_exception(), "traceback_info", None)
     for frame in getattr(trace, "frames", ()):
-        if not any(part in frame.file_name for part in NOT_OURS):
+        if not any(part in frame.file_name for part in NOT_THEIR_CODE):
             path = Path(frame.file_name)
             code = path.read_text(encoding="utf-8").splitlines()[frame.line_num - 1].strip() if path.is_file() else ""
             return f"line {frame.line_num} of {frame.file_name}" + (f": {code}" if code else "")

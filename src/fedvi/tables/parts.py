@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -49,9 +48,6 @@ class Part(ABC):
     @abstractmethod
     def shown(self) -> str:
         """What it expects, for people."""
-
-
-_numbers_in = cache(numbers_in)
 
 
 def checked_missing_values(name: str, given: Any) -> tuple[str, ...]:
@@ -129,17 +125,13 @@ class Scaled(Part):
             number = parse_number(text, decimal)
         except ValueError:
             return math.nan if plain(text) in self.missing_values else parse_limit(text, decimal)[1]
-        return math.nan if number in self._missing_numbers(decimal) else number
-
-    def _missing_numbers(self, decimal: str) -> list[float]:
-        """Return the numbers that mean that nothing was measured, however they are spelled."""
-        return _numbers_in(self.missing_values, decimal)
+        return math.nan if number in numbers_in(self.missing_values, decimal) else number
 
     def scaled(self, chunk: Chunk, counts: Counts) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
         """Return the clipped and scaled numbers, 0 where missing, and where that is."""
         values, foreign = chunk.numbers(self.name, self.read, key=self.name)
         if self.missing_values and not isinstance(chunk.columns[self.name], Text):
-            values = np.where(np.isin(values, self._missing_numbers(chunk.decimal)), np.nan, values)
+            values = np.where(np.isin(values, numbers_in(self.missing_values, chunk.decimal)), np.nan, values)
         foreign = foreign | np.isinf(values)
         missing = ~np.isfinite(values)
         within = np.clip(values, self.low, self.high)

@@ -9,7 +9,7 @@ import numpy as np
 from fedvi.tables.reading.chunk import AS_IT_IS, Chunk, Text
 from fedvi.tables.reading.source import TableSource
 
-MOST = 1 << 18
+MOST_HASHES = 1 << 18
 """Hashes that are kept; of more rows, those whose last bits are zero."""
 
 ODD, TURN = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
@@ -26,7 +26,7 @@ class Repeats:
         hashes = _hashes(chunk, names)
         self._rows += len(hashes)
         self._kept = np.concatenate([self._kept, hashes[hashes & self._mask == 0]])
-        while len(self._kept) > MOST:
+        while len(self._kept) > MOST_HASHES:
             self._mask = self._mask * np.uint64(2) + np.uint64(1)
             self._kept = self._kept[self._kept & self._mask == 0]
 

@@ -61,7 +61,7 @@ class Typical:
         return cls(means, squares, own_share, None if event is None else float(f"{event:.3g}"))
 
     @classmethod
-    def guess(cls, schema: Schema, correlation: float = CORRELATION, event: float | None = None) -> Typical:
+    def guess(cls, schema: Schema, correlation: float = CORRELATION) -> Typical:
         """Return what nobody has said: numbers have squares of 1, all levels of a category are equally frequent."""
         in_range("correlation", correlation, 0, 0.999)
         squares, means = np.ones(schema.dim), np.zeros(schema.dim)
@@ -76,7 +76,7 @@ class Typical:
         if features > 1:  # of an equal correlation between all pairs
             inflation = (1 + (features - 2) * correlation) / ((1 - correlation) * (1 + (features - 1) * correlation))
         own = np.full(schema.dim, 1 / inflation)
-        return cls(tuple(means.tolist()), tuple(squares.tolist()), tuple(own.tolist()), event)
+        return cls(tuple(means.tolist()), tuple(squares.tolist()), tuple(own.tolist()), None)
 
     def rows(self, count: int, bound: float, *, intercept: bool) -> np.ndarray:
         """Return so many typical rows, in pairs of opposite signs, within the bounds of features."""

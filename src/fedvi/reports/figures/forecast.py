@@ -17,7 +17,7 @@ from fedvi.tables.schema import Schema
 from fedvi.web.pages import RC
 
 NOISE, ROWS_ALONE, OTHERS = "#D55E00", "#0072B2", ("#56B4E9", "#0072B2", "#000000")
-MOST = 20
+MOST_SHOWN = 20
 """Features that are shown, the widest first."""
 
 TIMES, FACTORS = (0.5, 1, 2), (0.1, 0.3, 1, 3, 10)
@@ -31,7 +31,7 @@ def draw_forecast(
 
     without: the same without noise. settings: of `forecast`, for the forecasts of other rows and epsilons.
     """
-    order = np.argsort(-planned.half_widths(level))[:MOST][::-1]
+    order = np.argsort(-planned.half_widths(level))[:MOST_SHOWN][::-1]
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(10, max(3.6, 1.2 + 0.26 * len(order))), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])

@@ -102,13 +102,11 @@ def _accuracy(codes: np.ndarray, truth: np.ndarray) -> float:
 def _ordered(values: np.ndarray, truth: np.ndarray) -> float:
     """Return the share of pairs of a row of each class that are in one order, whichever; ties count half."""
     ones = truth == 1
-    if min(np.count_nonzero(ones), np.count_nonzero(~ones)) < FEWEST / 4:
+    one, other = np.count_nonzero(ones), np.count_nonzero(~ones)
+    if min(one, other) < FEWEST / 4:
         return 0.0
-    ranks = np.unique(values, return_inverse=True)[1]
-    below = np.cumsum(np.bincount(ranks[~ones], minlength=ranks.max() + 1))
-    same = np.bincount(ranks[~ones], minlength=ranks.max() + 1)
-    smaller = (below[ranks[ones]] - same[ranks[ones]] / 2).sum() / (np.count_nonzero(ones) * np.count_nonzero(~ones))
-    return float(max(smaller, 1 - smaller))
+    larger = (_ranks(values)[ones].sum() - one * (one + 1) / 2) / (one * other)
+    return float(max(larger, 1 - larger))
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -24,62 +24,27 @@ POSITIVES = frozenset(
 LETTERS = {frozenset("yn"): "y", frozenset("jn"): "j", frozenset("tf"): "t"}
 """Single letters mean something in pairs only: the pair, and its event."""
 
-_WORDS = r"(?:^|[^a-z]){}(?:$|[^a-z])"
 
-
-def _any_of(*words: str) -> re.Pattern[str]:
-    return re.compile(_WORDS.format(f"(?:{'|'.join(words)})"), re.IGNORECASE)
+def _any_of(words: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|[^a-z])(?:{'|'.join(words.split())})(?:$|[^a-z])", re.IGNORECASE)
 
 
 IDENTIFIERS = _any_of(
-    *("id", "ids", "nr", "no", "num", "key", "uuid", "guid", "mrn", "lfd", "index", "idx", "row", "rownum", "record"),
-    *("patient", "patients", "person", "persons", "subject", "participant", "client", "customer", "case", "proband"),
-    *(r"\w*nummer", r"\w*number", r"\w*kennung", "pid", "ssn", "convict", "respondent"),
+    r"""id ids nr no num key uuid guid mrn lfd index idx row rownum record patient patients person persons subject
+    participant client customer case proband \w*nummer \w*number \w*kennung pid ssn convict respondent"""
 )
 CODES = _any_of(
-    *("code", "codes", "icd", r"icd\d+", "atc", "ops", "drg", "cpt", "zip", "zipcode", "postcode", "postal", "plz"),
-    *("fips", "isco", "sic", "naics", r"\w*code", r"\w*schlüssel"),
+    r"""code codes icd icd\d+ atc ops drg cpt zip zipcode postcode postal plz fips isco sic naics
+    \w*code \w*schlüssel"""
 )
 DURATIONS = _any_of(
-    *("time", "times", "duration", "days", "weeks", "week", "months", "years", "survival", "follow.?up", "futime"),
-    *(
-        "tenure",
-        "tte",
-        "ttd",
-        "os",
-        "pfs",
-        "dfs",
-        "stop",
-        "dauer",
-        "zeit",
-        "tage",
-        "wochen",
-        "monate",
-        "überlebenszeit",
-        "ueberlebenszeit",
-        "nachbeobachtung",
-        "verweildauer",
-        "lifetime",
-        "t",
-    ),
+    """time times duration days weeks week months years survival follow.?up futime tenure tte ttd os pfs dfs stop
+    dauer zeit tage wochen monate überlebenszeit ueberlebenszeit nachbeobachtung verweildauer lifetime t"""
 )
 EVENTS = _any_of(
-    *("status", "event", "died", "dead", "death", "deceased", "arrest", "relapse", "recurrence", "recurred", "failure"),
-    *(
-        "failed",
-        "churn",
-        "churned",
-        "censor",
-        "censors",
-        "censored",
-        "cens",
-        "delta",
-        "fustat",
-        "e",
-        "outcome",
-        "cured",
-    ),
-    *("tod", "tot", "verstorben", "gestorben", "ereignis", "rezidiv", "readmitted", "readmission"),
+    """status event died dead death deceased arrest relapse recurrence recurred failure failed churn churned censor
+    censors censored cens delta fustat e outcome cured tod tot verstorben gestorben ereignis rezidiv readmitted
+    readmission"""
 )
 
 

@@ -58,8 +58,8 @@ class CsvReader(TableSource):
             if not is_zipped(path) and starts_with(path, GZIP):
                 raise InputError(f"Expected a text file, got {name}, which is packed by gzip: name it {path.name}.gz.")
             encoding = mark or dialect.encoding or seen.encoding
-            is_utf8 = not (private or sure or mark or seen.is_ascii) and seen.encoding == "utf-8"
-            if is_utf8 and dialect.encoding and codec_of(dialect.encoding) != "utf-8":
+            bytes_say_utf8 = not (private or sure or mark or seen.is_ascii) and seen.encoding == "utf-8"
+            if bytes_say_utf8 and dialect.encoding and codec_of(dialect.encoding) != "utf-8":
                 encoding = "utf-8"  # other encodings hardly ever look like that
                 said.append(f"{name} is UTF-8, not {dialect.encoding} as the schema says.")
             if private:

@@ -169,7 +169,7 @@ def open_table(
     from fedvi.tables.reading.arrow_tables import ObjectReader, table_of
 
     written = (dialect or Dialect()).with_given(encoding=encoding, decimal=decimal, sheet=sheet)
-    reader: TableSource | None = None
+    reader: TableSource
     if isinstance(source, TableSource):
         reader = source
         if private and not reader.private:
@@ -182,13 +182,13 @@ def open_table(
     elif isinstance(source, SpeaksArrow):
         kind = type(source)
         reader = ObjectReader(source, f"the {kind.__module__.split('.')[0]} {kind.__name__}", written, private)
-    if reader is not None:
-        reader.decided = reader.decided or bool(decimal) or private
-        return reader
-    raise InputError(
-        f"Expected the path of a table, a data frame or a dictionary of columns, got {type(source).__name__}. "
-        "Objects must speak Arrow, as those of pandas 2.2, polars and pyarrow do."
-    )
+    else:
+        raise InputError(
+            f"Expected the path of a table, a data frame or a dictionary of columns, got {type(source).__name__}. "
+            "Objects must speak Arrow, as those of pandas 2.2, polars and pyarrow do."
+        )
+    reader.decided = reader.decided or bool(decimal) or private
+    return reader
 
 
 def _open_file(path: Path, name: str, dialect: Dialect, private: bool, sure: bool) -> TableSource:

@@ -12,12 +12,11 @@ header is the first line that is not empty, or the first one with the names that
 from __future__ import annotations
 
 import codecs
-import contextlib
 import csv
 import gzip
 import io
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -54,12 +53,9 @@ def is_zipped(path: Path) -> bool:
     return path.name.lower().endswith(".gz")
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """Give a file to read bytes from, unpacked."""
-    unpacked: Any = gzip.open if is_zipped(path) else open
-    with unpacked(path, "rb") as file:
-        yield file
+def opened(path: Path) -> Any:
+    """Open a file to read bytes from, unpacked."""
+    return gzip.open(path, "rb") if is_zipped(path) else open(path, "rb")
 
 
 def starts_with(path: Path, start: bytes) -> bool:

@@ -14,7 +14,7 @@ import datetime
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 MISSING = frozenset(
     """? . - -- \N{EN DASH} \N{EM DASH} \N{MINUS SIGN} NA N/A n/a N.A. n.a. <NA> #N/A #NA NaN nan -NaN -nan NaT
@@ -127,9 +127,10 @@ def takes(read: Callable[[str], object], text: str) -> bool:
     return True
 
 
-def numbers_in(texts: Iterable[str], decimal: str = POINT) -> list[float]:
+@functools.cache
+def numbers_in(texts: tuple[str, ...], decimal: str = POINT) -> tuple[float, ...]:
     """Return those texts that are numbers."""
-    return [parse_number(text, decimal) for text in texts if takes(parse_number, text)]
+    return tuple(parse_number(text, decimal) for text in texts if takes(parse_number, text))
 
 
 def decimal_of(text: str) -> str:

@@ -71,7 +71,7 @@ def whole(name: str, value: object, low: int, high: int | None = None) -> None:
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Raise unless `value` is one of the `allowed` words."""
     if value not in allowed:
-        raise InputError(f"Expected {name} to be one of {', '.join(allowed)}, got {value!r}.")
+        raise InputError(f"Expected {name} to be one of {', '.join(filter(None, allowed))}, got {value!r}.")
 
 
 def instance(name: str, value: object, kind: type) -> None:

@@ -115,7 +115,7 @@ def test_the_order_of_day_and_month_is_never_assumed() -> None:
     date = next(column for column in schema.columns if isinstance(column, Date))
     assert date.order == ""
     american = people().assign(seen="03/04/2023")
-    with pytest.raises(InputError, match="got none in 400 rows, for example '03/04/2023' in row 1"):
+    with pytest.raises(InputError, match="the schema does not say which comes first, and there is '03/04/2023'"):
         encode(schema, american)
     american.loc[1:, "seen"] = days[1:]
     counts = encode(schema, american).counts

@@ -67,11 +67,13 @@ def forecast(
 
     Example: fedvi forecast schema.toml --rows 1400,1000,600 --eps 1
     """
+    from fedvi.checks import in_range
     from fedvi.inference import forecasting
     from fedvi.tables.schema import Schema
 
     if figure is not None:
         require_figure(figure, force)
+    in_range("--level", level, 0.001, 0.999)
     rules = Schema.load(schema, ())
     sites, budgets = [int(count) for count in _numbers("--rows", rows, whole=True)], _numbers("--eps", eps)
     settings: dict[str, Any] = {
@@ -150,7 +152,7 @@ def _numbers(option: str, text: str, *, whole: bool = False) -> list[float]:
         found = [float(int(part)) if whole else float(part) for part in text.split(",")]
     except ValueError:
         kind = "whole numbers" if whole else "numbers"
-        raise InputError(f"Expected {option} as {kind} with commas between them, got {text!r}.") from None
+        raise InputError(f"Expected {option} as {kind} with commas between sites, got {text!r}.") from None
     return found
 
 

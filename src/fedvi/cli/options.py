@@ -89,13 +89,15 @@ def parsed_delta(text: str) -> float | str:
 
 def parsed_priors(given: list[str] | None) -> dict[str, tuple[float, float]]:
     """Return means and standard deviations by column, from texts like `age=0,0.5`."""
-    found = {}
+    found = dict[str, tuple[float, float]]()
     for text in given or ():
         name, _, pair = text.rpartition("=")
         try:
             mean, sd = map(float, pair.split(","))
         except ValueError:
             raise InputError(f"Expected --prior COLUMN=MEAN,SD, such as age=0,0.5, got {text!r}.") from None
+        if name in found:
+            raise InputError(f"Expected one prior of {name!r}, got two: {found[name]} and {(mean, sd)}.")
         found[name] = (mean, sd)
     return found
 
@@ -126,5 +128,7 @@ def require_figure(path: Path, force: bool) -> None:
 
 def require_new(path: Path, force: bool) -> None:
     """Raise `InputError` if the file exists and is not to be overwritten."""
+    if str(path) == "-":
+        raise InputError("Expected the name of a file, got '-'. For standard output say /dev/stdout.")
     if path.exists() and not force:
         raise InputError(f"Expected a new file, got {path}, which exists. Use --force to overwrite it.")

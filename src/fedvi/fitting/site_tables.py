@@ -80,6 +80,10 @@ def read_sites(
     min_rows: sites with fewer rows become one site 'other'. nameless: the site of rows without one; None: refuse them.
     """
     whole("min_rows", min_rows, 1)
+    if nameless is not None and site_column is None:
+        raise InputError(
+            f"Expected a column of sites for rows that name none, which go to {nameless!r}, got no column."
+        )
     encoded: dict[str, Encoded] = {
         name: encode(schema, table, site_column=site_column, nameless=nameless, strict=strict)
         for name, table in tables.items()

@@ -15,8 +15,9 @@ import numpy as np
 
 from fedvi.errors import InputError
 from fedvi.tables.counts import Counts
+from fedvi.tables.numbers import Date
 from fedvi.tables.reading.chunk import AS_IT_IS, TEXT, Chunk, Text
-from fedvi.tables.reading.decimals import either_way, look_at
+from fedvi.tables.reading.decimals import either_way, look_at, written_numbers
 from fedvi.tables.reading.source import Source, TableSource, ahead, open_table
 from fedvi.tables.reading.words import MISSING, POINT, plain
 from fedvi.tables.schema import Schema
@@ -119,13 +120,15 @@ class Encoder:
         self.id_column = id_column
         self.target = schema.target if target else None
         self.wanted = schema.reads(target=target)
+        if site_column == schema.target.name:
+            raise InputError(f"Expected another column of sites than the target, got {site_column!r} as both.")
         for name in (site_column, id_column):
             if name is not None:
                 self.wanted[name] = TEXT  # a number of the schema is read out of it all the same
 
     def chunks(self, reader: TableSource) -> Iterator[Encoded]:
         """Yield all chunks of a table; in the end, refuse one in which a column has no value at all."""
-        self._settle_decimals(reader)
+        self._settle(reader)
         total = Counts()
         size = max(1, CHUNK_BYTES // (4 * self.schema.dim))
         with closing(reader.chunks(self.wanted)) as chunks, closing(ahead(chunks)) as coming:
@@ -138,15 +141,19 @@ class Encoder:
         if not reader.private:
             total.check_measured(reader.name)
 
-    def _settle_decimals(self, reader: TableSource) -> None:
-        """Find out what separates decimals in this table, if the schema does not say it or the table says otherwise."""
+    def _settle(self, reader: TableSource) -> None:
+        """Look at how numbers and dates are written in this table, if the schema does not say it, or other than it."""
         names = [name for name, kind in self.schema.reads(target=self.target is not None).items() if kind != TEXT]
-        if reader.decided or not reader.again or not names:
+        dates = [column for column in self.schema.columns if isinstance(column, Date)]
+        if reader.private or not reader.again or not (names or dates):
             return
-        with closing(reader.chunks(dict.fromkeys(names, AS_IT_IS))) as chunks:
-            first = next(chunks).columns
-        words = {name: text.values for name in names if isinstance(text := first[name], Text)}
-        found, schema = look_at(words, reader.delimiter), reader.dialect.decimal
+        with closing(reader.chunks(dict.fromkeys([*names, *(each.name for each in dates)], AS_IT_IS))) as chunks:
+            first = next(chunks)
+        for column in dates:
+            column.check_order(first)
+        if reader.decided or not names:
+            return
+        found, schema = look_at(written_numbers(first, names), reader.delimiter), reader.dialect.decimal
         reader.decided = True
         if found.asked and (not schema or found.decimal not in ("", schema)):
             name, word = next(iter(found.asked.items()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,12 +16,12 @@ from jaxtyping import Float
 from fedvi.checks import one_of
 from fedvi.errors import InputError
 from fedvi.tables.columns import Column
-from fedvi.tables.counts import Counts
+from fedvi.tables.counts import MANY, Counts
 from fedvi.tables.hats import hats
 from fedvi.tables.layout import HAT, LEVEL, NUMBER
 from fedvi.tables.parts import ERROR, IF_SET, SIDES, Scaled
 from fedvi.tables.reading.chunk import TEXT, Chunk, Kind
-from fedvi.tables.reading.words import ABOVE, BELOW, EPOCH, ORDERS, order_of, parse_date, plain
+from fedvi.tables.reading.words import ABOVE, BELOW, EPOCH, OPEN, ORDERS, order_of, parse_date, plain
 
 LOG1P = "log1p"
 TRANSFORMS = ("none", LOG1P)
@@ -182,6 +183,19 @@ class Date(Number):
     def reads(self) -> dict[str, Kind]:
         """The column, as text."""
         return {self.name: TEXT}
+
+    def check_order(self, chunk: Chunk) -> None:
+        """Raise `InputError` where most dates have another order than the schema says, or nobody has said one."""
+        words = [word for word in chunk.text(self.name).values if "." not in word]  # with points the day is first
+        told = Counter(map(order_of, words))
+        wrong = next((order for order in ORDERS if told[order] > told[self.order]), "") if self.order else OPEN
+        if wrong and told[wrong] > MANY * len(words):
+            says = f"the schema says {self.order!r}" if self.order else "the schema does not say which comes first"
+            raise InputError(
+                f"Expected to know the order of day and month in column {self.name!r} of {chunk.table}: {says}, and "
+                f"there is {next(word for word in words if order_of(word) == wrong)!r}. Write dates as 2024-01-31, or "
+                f"set the column's order in the schema ({' or '.join(ORDERS)})."
+            )
 
     def read(self, text: str, decimal: str) -> float:
         """Return the days since 2000-01-01, NaN for a missing date, or raise ValueError."""

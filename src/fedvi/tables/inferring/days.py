@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,6 +24,8 @@ NO_DATES = frozenset(
     01.01.1900 01/01/1900 01.01.1970 01/01/1970 31.12.9999 31/12/9999 12/31/9999""".split()
 )
 """Dates that people write where there is none."""
+
+ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 FAR = 3650.0
 """Days between such a date and all others, twice at least."""
@@ -46,8 +49,17 @@ def decide_date(found: Summary, usual: str, wishes: Wishes, questions: list[Ques
         return Decision(found.name, LEFT_OUT, "times of the day; make numbers of them, if they matter")
     if _mostly(counts, lambda text: SHORT_YEAR.fullmatch(text) is not None):
         return Decision(found.name, LEFT_OUT, "dates with two digits for the year; write four, if they matter")
-    if not _mostly(counts, lambda text: any(takes(partial(parse_date, order=order), text) for order in ORDERS)):
+    if not _mostly(counts, is_date):
+        _ask_if_some(found, questions)
         return None
+    if _exchanged(counts) and found.name not in wishes.keep:
+        questions.append(
+            Question(
+                f"Column {found.name!r} holds dates of two kinds: in all of one the day is at most 12, in all of the "
+                "other it is more. So a spreadsheet reads dates whose day and month it takes for each other.",
+                (f"--ignore {found.name!r}", f"--keep {found.name!r} (all are right)"),
+            )
+        )
     orders = {order_of(word) for word in counts} - {""}
     told = orders & set(ORDERS)
     if len(told) == 2:
@@ -63,12 +75,36 @@ def decide_date(found: Summary, usual: str, wishes: Wishes, questions: list[Ques
     return _dated(found, counts, order if orders else wishes.dates, wishes)
 
 
+def is_date(text: str) -> bool:
+    """Tell whether a text is a date, in one order or the other."""
+    return any(takes(partial(parse_date, order=order), text) for order in ORDERS)
+
+
+def _ask_if_some(found: Summary, questions: list[Question]) -> None:
+    """Ask about a column in which more than half of the values are dates, but not nearly all."""
+    others = [word for word in islice(found.counts, 10_000) if not is_date(word)]
+    if len(others) < min(len(found.counts), 10_000) / 2 and not found.numbers:
+        some = ",".join(others[:3])
+        questions.append(
+            Question(
+                f"Column {found.name!r} holds dates, and other words such as {listed(others, 3)}.",
+                (f"--ignore {found.name!r}", f"--missing {found.name}={some} (all of them: no date)"),
+            )
+        )
+
+
+def _exchanged(counts: Counter[str]) -> bool:
+    """Tell whether all dates of a spreadsheet's own have a day up to 12, and all that stayed text have none."""
+    own = [int(word[8:10]) for word in counts if ISO_DATE.fullmatch(word[:10])]
+    text = [order_of(word) for word in counts if not ISO_DATE.fullmatch(word[:10])]
+    return len(own) >= 5 and max(own) <= 12 and len(text) >= 5 and all(order in ORDERS for order in text)
+
+
 def _compact(found: Summary) -> Counter[str]:
     """Return whole numbers such as 20240131 as words; nothing, if they are others."""
     if not (found.is_whole and found.numbers and COMPACT[0] <= found.low <= found.high <= COMPACT[1]):
         return Counter()
-    sample = found.sampled
-    return Counter(f"{number:.0f}" for number in sample[~np.isnan(sample)])
+    return Counter(f"{number:.0f}" for number in found.present)
 
 
 def _mostly(counts: Counter[str], holds: Callable[[str], bool]) -> bool:

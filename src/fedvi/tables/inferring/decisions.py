@@ -50,9 +50,13 @@ class Wishes:
         whole("max_categories", self.max_categories, 1)
         whole("min_count", self.min_count, 2)
         one_of("dates", self.dates, ("", *ORDERS))
-        both = set(self.category) & set(self.number)
-        if both:
-            raise InputError(f"Expected a column to be a category or a number, got {', '.join(sorted(both))} as both.")
+        others = {*self.keep, *self.category, *self.number, *self.splines, *self.log1p}
+        for both, what in (
+            (set(self.category) & set(self.number), "to be a category or a number"),
+            (set(self.ignore) & others, "to be ignored or used"),
+        ):
+            if both:
+                raise InputError(f"Expected a column {what}, got {', '.join(sorted(both))} as both.")
 
     @property
     def named(self) -> tuple[str, ...]:

@@ -24,26 +24,28 @@ from typing import Any
 import numpy as np
 
 from fedvi.errors import InputError
-from fedvi.tables.columns import GAP, OTHER, REFERENCE, Category
 from fedvi.tables.hats import SPREAD, octaves
+from fedvi.tables.inferring.categories import IDENTIFIER_VALUES, decide_category, decide_text
 from fedvi.tables.inferring.decisions import LEFT_OUT, Decision, Question, Wishes, listed
 from fedvi.tables.inferring.summary import MOST_NUMERIC, Moments, Summary
-from fedvi.tables.inferring.vocabulary import NEGATIVES, is_code, is_identifier
+from fedvi.tables.inferring.vocabulary import is_code, is_identifier
 from fedvi.tables.numbers import LOG1P, Number
 from fedvi.tables.reading.words import ABOVE, BELOW
 
-IDENTIFIER_VALUES = 50
 FEW_NUMBERS = 12
 """So many whole numbers may be codes."""
 
 TRUSTED_NUMERIC, FEW_WORDS = 0.8, 2
 """Share of numbers from which on text among them counts as missing; and different texts for which most is enough."""
 
-SENTENCE = 3
-"""Words of a value, on average, from which on a column with many values is free text."""
-
 WITH_UNIT = re.compile(r"[-+<>]?[\d.,]+ ?[^\W\d_]{1,6}(/[^\W\d_]{1,4})?")
 """A number with what it is measured in."""
+
+LEAST_RANGE = 1e-100
+"""Numbers that differ by less have squares that are no numbers."""
+
+ZEROS_APART = 0.2
+"""How far zeros are from all others if they may mean something else, as a share of the others' range."""
 
 RUNNING = 5
 """Rows from which on numbers that rise by one are running numbers."""
@@ -58,11 +60,13 @@ def decide(found: Summary, wishes: Wishes, questions: list[Question]) -> Decisio
     if found.measured == 0:
         return Decision(name, LEFT_OUT, "it holds no value")
     if name in wishes.category:
-        return _category(found, wishes, ["as you say"])
+        return decide_category(found, wishes, ["as you say"])
     if name.startswith("unnamed ") and name not in wishes.number:
         return Decision(name, LEFT_OUT, "it has no name, as an index; name it to use it")
+    if name in wishes.number and not found.numbers:
+        raise InputError(f"Expected numbers in column {name!r}, which you say holds some, got {listed(found.counts)}.")
     if found.padded and name not in wishes.number:
-        return _text(found, wishes, ["codes, which begin with 0"])
+        return decide_text(found, wishes, ["codes, which begin with 0"])
     numeric = found.numbers / found.measured
     trusted = numeric >= TRUSTED_NUMERIC or (numeric > MOST_NUMERIC and len(found.words) <= FEW_WORDS)
     if (trusted or name in wishes.number) and found.numbers:
@@ -74,7 +78,7 @@ def decide(found: Summary, wishes: Wishes, questions: list[Question]) -> Decisio
         questions.append(Question(text, (f"--ignore {name!r}", f"--category {name!r} all the same")))
         return Decision(name, LEFT_OUT, "numbers with a unit")
     if numeric <= MOST_NUMERIC or len(found.counts) <= wishes.max_categories:
-        return _text(found, wishes, [f"{numeric:.0%} of the values are numbers"] if numeric else [])
+        return decide_text(found, wishes, [f"{numeric:.0%} of the values are numbers"] if numeric else [])
     shown = listed((word for word, count in found.words.most_common(3) if count >= wishes.min_count), 3)
     questions.append(
         Question(
@@ -90,6 +94,8 @@ def _number_or_code(found: Summary, wishes: Wishes, questions: list[Question]) -
     name, values = found.name, distinct(found)
     if found.low == found.high:
         return Decision(name, LEFT_OUT, f"it is {found.low:g} in all rows")
+    if found.high - found.low < LEAST_RANGE:
+        return Decision(name, LEFT_OUT, f"its values differ by less than {LEAST_RANGE:g}: take another unit")
     if name not in wishes.number:
         if why := _identifies(found, values):
             return Decision(name, LEFT_OUT, f"{why}; if it is a number: --number {name!r}")
@@ -113,8 +119,7 @@ def _number_or_code(found: Summary, wishes: Wishes, questions: list[Question]) -
 
 def distinct(found: Summary) -> np.ndarray:
     """Return the distinct numbers in the rows that are kept of a column of numbers."""
-    sample = found.sampled
-    return np.unique(sample[~np.isnan(sample)]) if sample.dtype != object else np.zeros(0)
+    return np.unique(found.present)
 
 
 def _identifies(found: Summary, values: np.ndarray) -> str:
@@ -123,7 +128,7 @@ def _identifies(found: Summary, values: np.ndarray) -> str:
         return ""
     if found.is_running and found.measured >= RUNNING:
         return "a running number"
-    sample, many = found.sampled[~np.isnan(found.sampled)], len(values) > IDENTIFIER_VALUES
+    sample, many = found.present, len(values) > IDENTIFIER_VALUES
     steps, unique = np.diff(sample), len(values) == len(sample)
     digits = {len(str(int(abs(value)))) for value in values[:1000]}
     mostly = 2 * len(values) > len(sample) or (many and len(digits) == 1 and min(digits) >= 4)
@@ -163,6 +168,8 @@ def _reasons(found: Summary, wishes: Wishes, values: np.ndarray) -> list[str]:
         reasons.append(f"{', '.join(gaps)} means missing")
     if found.missing:
         reasons.append(f"missing in {found.missing:,} rows, which get a feature")
+    if _zeros_apart(values):
+        reasons.append(f"0 in {found.zeros:,} rows, apart from all others: --missing {found.name}=0, if it means that")
     if found.name in wishes.splines and _in_octaves(found):
         zeros = f"0 in {found.zeros:,} rows, with a long tail"
         reasons.append(f"{zeros}: its knots are octaves, in log(1 + value)")
@@ -172,6 +179,13 @@ def _reasons(found: Summary, wishes: Wishes, values: np.ndarray) -> list[str]:
                 f"{found.sides[side]:,} values {word} a limit of detection count as the limit, with a feature"
             )
     return reasons
+
+
+def _zeros_apart(values: np.ndarray) -> bool:
+    """Tell whether zeros are far below all other numbers, as where nothing was measured."""
+    if len(values) < IDENTIFIER_VALUES or values[0] != 0:
+        return False
+    return bool(values[1] > ZEROS_APART * (values[-1] - values[1]) and values[1] > np.diff(values[1:]).max())
 
 
 def _number(found: Summary, wishes: Wishes) -> Number:
@@ -190,13 +204,13 @@ def _number(found: Summary, wishes: Wishes) -> Number:
         raise InputError(f"Expected no number below 0 in column {found.name!r} for log1p, got {found.low:g}.")
     else:
         low, logs = max(low, 0.0), Moments()
-        logs.add(np.log1p(_present(found)))
+        logs.add(np.log1p(found.present))
         centre, scale = logs.rounded(math.log1p(low), math.log1p(high))
         number = Number(found.name, low, high, centre, scale, transform=LOG1P, **more)
     if not curved:
         return number
     if in_octaves:
-        values = _present(found)
+        values = found.present
         inner = [knot for knot in octaves(high)[1:-1] if knot >= values[values > 0].min()]
         return replace(number, knots=(low, *(inner or [high / 2]), high))
     if len(found.distinct) <= 2:
@@ -209,11 +223,6 @@ def _in_octaves(found: Summary) -> bool:
     return many_zeros and found.high >= LONG_TAIL * found.moments.mean
 
 
-def _present(found: Summary) -> np.ndarray:
-    """Return the numbers in the rows that are kept."""
-    return found.sampled[~np.isnan(found.sampled)]
-
-
 def with_splines(number: Number) -> Number:
     """Return a number with knots at -2, -1, 0, 1 and 2 scales from its centre, within its bounds; steps to 3 digits."""
     knots = number.centre + number.scale * np.array(SPREAD)
@@ -222,59 +231,6 @@ def with_splines(number: Number) -> Number:
     shown = [round(float(knot), digits) for knot in knots]
     first, last = max(number.low, shown[0]), min(number.high, shown[-1])
     return replace(number, knots=(first, *(knot for knot in shown[1:-1] if first < knot < last), last))
-
-
-def _text(found: Summary, wishes: Wishes, reasons: list[str]) -> Decision:
-    name, many = found.name, len(found.counts)
-    rows = f"{'more than ' if found.overflown else ''}{many} different values in {found.measured:,} rows"
-    words = sum(len(value.split()) * count for value, count in found.counts.items()) / max(found.counts.total(), 1)
-    if many > wishes.max_categories and words >= SENTENCE:
-        return Decision(name, LEFT_OUT, f"free text: {rows}; if they are classes: --category {name!r}")
-    if found.overflown or (many > IDENTIFIER_VALUES and (many > found.measured / 2 or is_identifier(name))):
-        return Decision(name, LEFT_OUT, f"{rows}, as identifiers have; if they are classes: --category {name!r}")
-    return _category(found, wishes, reasons)
-
-
-def _category(found: Summary, wishes: Wishes, reasons: list[str]) -> Decision:
-    name, extras = found.name, (OTHER, *((GAP,) if found.missing else ()))
-    values = sorted((value for value in found.counts if value not in extras), key=lambda v: (-found.counts[v], v))
-    if len(found.counts) == 1 and not found.missing:
-        return Decision(name, LEFT_OUT, f"it is {next(iter(found.counts))!r} in all rows")
-    known = [value for value in values if found.counts[value] >= wishes.min_count]
-    if not known:
-        return Decision(name, LEFT_OUT, f"no value comes {wishes.min_count} times")
-    kept = known[: wishes.max_categories]
-    reasons = [*reasons, f"{len(found.counts)} different values"]
-    if len(known) > len(kept):
-        reasons.append(f"the {len(kept)} most frequent ones are told apart, all others count as {OTHER!r}")
-    if len(values) > len(known):
-        reasons.append(
-            f"{len(values) - len(known)} of them come fewer than {wishes.min_count} times and count as {OTHER!r}"
-        )
-    if found.missing:
-        reasons.append(f"missing in {found.missing:,} rows, which get a feature")
-    twins = [value for value in kept if any(value != other and value.lower() == other.lower() for other in kept)]
-    if twins:
-        reasons.append(f"{listed(sorted(twins))} differ in capital letters only: write them alike if they are the same")
-    others = OTHER in found.counts or len(values) > len(kept)
-    if len(kept) == 1 and not others and not found.missing:
-        return Decision(name, LEFT_OUT, f"it is {kept[0]!r} in all rows")
-    category = Category(
-        name,
-        tuple(value for value in found.ordered if value in kept) or tuple(sorted(kept)),
-        reference=_reference(found, kept),
-        unknown=OTHER if others else REFERENCE,
-        missing=GAP if found.missing else REFERENCE,
-        missing_values=wishes.missing.get(name, ()),
-    )
-    return Decision(name, "category", "; ".join(reasons), category)
-
-
-def _reference(found: Summary, kept: list[str]) -> str:
-    """Return what others are compared to: the first value in an order, the negative one of two, the commonest."""
-    ordered = [value for value in found.ordered if value in kept]
-    negative = [value for value in kept if len(kept) == 2 and value.lower() in {*NEGATIVES, "n", "f"}]
-    return (ordered or negative or kept)[0]
 
 
 def bounds(low: float, high: float) -> tuple[float, float]:

@@ -23,11 +23,10 @@ from fedvi.tables.inferring.days import decide_date, order_in
 from fedvi.tables.inferring.decisions import LEFT_OUT, Decision, Question, Unanswered, Wishes
 from fedvi.tables.inferring.features import decide
 from fedvi.tables.inferring.leaks import find_leaks
-from fedvi.tables.inferring.nothing import missing_codes
+from fedvi.tables.inferring.missing_codes import missing_codes
 from fedvi.tables.inferring.summaries import Looked, look
 from fedvi.tables.inferring.targets import decide_target
 from fedvi.tables.interactions import Interaction
-from fedvi.tables.numbers import Number
 from fedvi.tables.reading.chunk import Chunk
 from fedvi.tables.reading.decimals import either_way
 from fedvi.tables.reading.source import Source, TableSource, open_table
@@ -115,7 +114,7 @@ def infer_schema(
     pairs = [_pair(text, reader) for text in interactions]
     left = _left_out(reader, wishes, site_column)
     names = [name for name in reader.columns if name not in left]
-    looked = look(reader, names, wishes.category, wishes.missing, target)
+    looked = look(reader, names, wishes, target)
     questions: list[Question] = []
     for name, summary in looked.columns.items():
         if summary.is_total and name not in wishes.number:
@@ -185,8 +184,9 @@ def _without_codes(
     }
     if not codes:
         return wishes, looked
-    again = look(reader, list(codes), wishes.category, {**wishes.missing, **codes}, target)
-    return replace(wishes, missing={**wishes.missing, **codes}), replace(looked, columns=looked.columns | again.columns)
+    names = list(looked.columns) if target in codes else list(codes)  # rows without a target count for no column
+    wishes = replace(wishes, missing={**wishes.missing, **codes})
+    return wishes, replace(looked, columns=looked.columns | look(reader, names, wishes, target).columns)
 
 
 def _decided(
@@ -225,7 +225,7 @@ def _pair(text: str, reader: TableSource) -> tuple[str, str]:
 
 def _check_wishes(wishes: Wishes, decisions: Mapping[str, Decision]) -> None:
     for name in (*wishes.splines, *wishes.log1p):
-        if not isinstance(decisions[name].part, Number):
+        if decisions[name].becomes != "number":
             raise InputError(
                 f"Expected the name of a number for splines and log1p, got {name!r}: {decisions[name].becomes}, "
                 f"{decisions[name].reason}."

@@ -20,7 +20,7 @@ from fedvi.tables.reading.words import POINT, plain, takes
 FEWEST = 20
 """Rows from which on a column is compared with the target, and rows of each class from which on a quarter of that."""
 
-KNOWS, COPY, RANKS, TELLS = 0.99, 0.9999, 0.998, 0.95
+KNOWS, COPY, RANKS, TELLS = 0.99, 0.9999, 0.998, 0.85
 """Share of pairs of rows that a column puts right if it knows the target; correlation of a copy, and of its ranks;
 share of rows that text tells, of those that nobody would guess."""
 
@@ -76,11 +76,15 @@ def _why(values: np.ndarray, truth: np.ndarray, classes: bool) -> str:
     gaps = np.array([value is None for value in values.tolist()]) if is_text else np.isnan(values)
     if not classes:
         return "" if is_text else _correlated(values[~gaps], truth[~gaps])
-    if _accuracy(gaps.astype(int), truth) >= KNOWS and 0 < np.count_nonzero(gaps) < len(gaps):
-        return "is filled in where the target is one class, and empty where it is the other"
+    if _accuracy(gaps.astype(int), truth) >= TELLS and 0 < np.count_nonzero(gaps) < len(gaps):
+        return "is filled in where the target is one class, and empty where it is the other, or nearly so"
     if not is_text:
         ordered = _ordered(values[~gaps], truth[~gaps])
-        return f"puts {ordered:.1%} of all pairs of rows in the order of the target" if ordered >= KNOWS else ""
+        if ordered >= KNOWS:
+            return f"puts {ordered:.1%} of all pairs of rows in the order of the target"
+        values, truth = values[~gaps], truth[~gaps]
+        if len(np.unique(values)) > 2:
+            return ""
     known = {value: code for code, value in enumerate(dict.fromkeys(values.tolist()))}
     codes = np.array([known[value] for value in values.tolist()])
     if codes.max(initial=0) > len(codes) / 10:

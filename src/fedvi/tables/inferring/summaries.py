@@ -6,15 +6,16 @@ over all rows, some rows are kept whole (`SAMPLE`, at equal distances), to look 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fedvi.tables.inferring.decisions import Wishes
 from fedvi.tables.inferring.summary import DASHES, MOST_NUMERIC, PADDED, Summary
 from fedvi.tables.reading.chunk import AS_IT_IS, NUMBER, TEXT, Chunk, Kind, Text
-from fedvi.tables.reading.decimals import look_at
+from fedvi.tables.reading.decimals import look_at, written_numbers
 from fedvi.tables.reading.source import TableSource, ahead
 from fedvi.tables.reading.words import (
     COMMA,
@@ -49,16 +50,8 @@ class Looked:
     undecided: dict[str, str] = field(default_factory=dict)
 
 
-def look(
-    reader: TableSource,
-    names: Sequence[str],
-    texts: Collection[str],
-    missing: Mapping[str, tuple[str, ...]],
-    target: str,
-) -> Looked:
-    """Return summaries of columns. texts: those to be read as text, whatever they hold.
-
-    missing: values that mean that nothing was measured, by column. target: rows without it count for no other column.
+def look(reader: TableSource, names: Sequence[str], wishes: Wishes, target: str) -> Looked:
+    """Return summaries of columns. target: rows without it count for no other column.
 
     What separates decimals in the table's numbers is found first, and said in the reader's dialect.
     """
@@ -66,7 +59,8 @@ def look(
     with closing(reader.chunks(dict.fromkeys(names, AS_IT_IS))) as chunks:
         first = next(chunks)
     words = {name: first.text(name).values for name in names if isinstance(first.columns[name], Text)}
-    listed = {name for name in words if first.text(name).listed}
+    listed = {name for name in words if first.text(name).listed and name not in wishes.number}
+    texts = wishes.category
     numeric = {
         name
         for name, found in words.items()
@@ -74,7 +68,7 @@ def look(
     }
     undecided = dict[str, str]()
     if not (reader.decided or reader.dialect.decimal):
-        found_decimals = look_at({name: words[name] for name in names if name in numeric}, reader.delimiter)
+        found_decimals = look_at(written_numbers(first, numeric), reader.delimiter)
         undecided, reader.decided = found_decimals.asked, True
         reader.said += found_decimals.said
         reader.dialect = reader.dialect.with_given(decimal=found_decimals.decimal)
@@ -82,7 +76,7 @@ def look(
     padded = {name for name in numeric if any(word[0] == "0" and PADDED.fullmatch(word) for word in words[name])}
     kinds: dict[str, Kind] = {name: TEXT if name in texts or name in words else NUMBER for name in names}
     kinds |= {name: NUMBER for name in numeric - padded if _are_plain(words[name][:1000], decimal)}
-    found = {name: Summary(name, missing.get(name, ()), padded=name in padded) for name in names}
+    found = {name: Summary(name, wishes.missing.get(name, ()), padded=name in padded) for name in names}
     repeats = Repeats()
     rows, without = 0, 0
     step, numbers = 1, {name for name in names if name in numeric or kinds[name] == NUMBER}
@@ -102,7 +96,7 @@ def look(
     again = [name for name, summary in found.items() if summary.counts and kinds[name] == NUMBER and name not in texts]
     lost = [name for name in again if found[name].numbers <= MOST_NUMERIC * found[name].measured]
     if lost:  # the first rows held numbers, most others do not
-        found |= look(reader, lost, lost, missing, target).columns
+        found |= look(reader, lost, replace(wishes, category=tuple(lost), number=()), target).columns
     else:
         found[target].rows, found[target].missing = rows, found[target].missing + without
     for summary in found.values():

@@ -120,6 +120,12 @@ class Summary:
         """The values of the rows that are kept."""
         return np.concatenate(self.sample)
 
+    @property
+    def present(self) -> np.ndarray:
+        """The numbers in the rows that are kept, without gaps."""
+        sample = self.sampled
+        return sample[~np.isnan(sample)] if sample.dtype != object else np.zeros(0)
+
     def column(self) -> np.ndarray | Text:
         """Return the rows that are kept as a column of a table; values beyond a limit of detection are the limit."""
         sample = self.sampled
@@ -206,7 +212,11 @@ class Summary:
             if count:
                 self.units["".join(letter for letter in word if letter in UNITS)] += count
         self.words.update(plain(text.values[code]) for code in text.codes[foreign].tolist())
-        marked = {code: side_of(word, chunk.decimal) for code, word in enumerate(text.values) if word[0] in "<>≤≥"}
+        marked = {
+            code: side_of(word, chunk.decimal)
+            for code, word in enumerate(text.values)
+            if word[0] in "<>≤≥" or word[-1] == "+"
+        }
         for code, side in marked.items():
             if side:
                 self.sides[side] += int(np.count_nonzero(text.codes == code))

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from fedvi.checks import near
 from fedvi.errors import InputError
 from fedvi.tables.inferring.decisions import Decision, Question, Wishes, listed
-from fedvi.tables.inferring.features import bounds, distinct
+from fedvi.tables.inferring.features import LEAST_RANGE, bounds, distinct
 from fedvi.tables.inferring.summary import MOST_NUMERIC, Summary
 from fedvi.tables.inferring.vocabulary import event_of, is_duration, is_event
 from fedvi.tables.reading.words import plain
@@ -55,9 +55,11 @@ def decide_target(
     if wishes.event:
         raise InputError(f"Expected two classes in column {name!r} of {table} for --event, got {listed(values)}.")
     if not numeric:
-        _refuse_classes(name, table, values)
+        _refuse_classes(found, table)
     if name not in wishes.number:
         _refuse_what_is_no_number(found, table, others)
+    if found.high - found.low < LEAST_RANGE:
+        raise InputError(f"Expected numbers that differ by {LEAST_RANGE:g} in column {name!r}: take another unit.")
     low, high = bounds(found.low, found.high)
     number = NumberTarget(
         name, low, high, *found.moments.rounded(low, high), missing_values=wishes.missing.get(name, ())
@@ -77,11 +79,11 @@ def _two_classes(
     ordered = tuple(value for value in found.ordered if value in values)
     if wishes.event:
         event, why = wishes.event, "as you say"
-    elif ordered:
+    elif ordered and event_of(values) in ("", ordered[-1]):
         event, why = ordered[-1], "the last one in the table's own order"
     elif found.numbers:
         event, why = values[1], "the larger one"
-    elif event := event_of(values):
+    elif not ordered and (event := event_of(values)):
         why = "by its name"
     else:
         event, why = values[1], ""
@@ -92,11 +94,13 @@ def _two_classes(
     return target, f"the event is {event}: {why}; --event changes it"
 
 
-def _refuse_classes(name: str, table: str, values: list[str]) -> None:
+def _refuse_classes(found: Summary, table: str) -> None:
+    name, values = found.name, sorted(found.counts)
+    alike = len({value.casefold() for value in values}) == 2
+    remedy = "They differ in capital letters: write them alike" if alike else "Join classes until two are left"
     raise InputError(
-        f"Column {name!r} of {table}, the target, has {len(values)} classes: {listed(values)}. {NOT_YET} Join classes "
-        "until two are left, or choose another target. If a class means that nothing is known, name it: --missing "
-        f"{name}={values[-1]}."
+        f"Column {name!r} of {table}, the target, has {len(values)} classes: {listed(values)}. {NOT_YET} {remedy}, or "
+        f"choose another target. If one of them means that nothing is known, name it: --missing {name}=CLASS."
     )
 
 
@@ -116,8 +120,8 @@ def _refuse_what_is_no_number(found: Summary, table: str, others: Collection[str
     if len(values) <= MOST_CLASSES and (steps or (len(values) == FEW and found.measured > MOST_CLASSES)):
         raise InputError(
             f"Column {name!r} of {table}, the target, holds {len(values)} whole numbers, {listed(values)}: classes, "
-            f"grades or counts? {NOT_YET} If one of them means that nothing is known, say --missing "
-            f"{name}={values[0]:g}. {plainly}"
+            f"grades or counts? {NOT_YET} If one of them means that nothing is known, name it: --missing "
+            f"{name}=NUMBER. {plainly}"
         )
     if found.low == 0 and found.zeros >= ZEROS * found.measured:
         raise InputError(

@@ -251,13 +251,19 @@ def index_of(schema: pa.Schema) -> tuple[str, ...]:
     return tuple(each for each in described.get("index_columns", ()) if isinstance(each, str) and each in schema.names)
 
 
-def table_of(columns: Mapping[str, Any], name: str = "the dictionary") -> pa.Table:
-    """Return a dictionary of columns as a table of Arrow. name: what errors call it."""
+def table_of(
+    columns: Mapping[str, Any], name: str = "the dictionary", kinds: Mapping[str, Kind] | None = None
+) -> pa.Table:
+    """Return a dictionary of columns as a table of Arrow.
+
+    name: what errors call it. kinds: of columns whose cells may be of any type each, such as those of workbooks.
+    """
     arrays: dict[str, pa.Array] = {}
     for column, values in columns.items():
         try:
             try:
-                arrays[str(column)] = pa.array(values, from_pandas=True)
+                cells = values if kinds is None else of_one_type(values, kinds[column])
+                arrays[str(column)] = pa.array(cells, from_pandas=True)
             except (OverflowError, pa.ArrowException):  # cells of several types, and whole numbers of many digits
                 arrays[str(column)] = pa.array(of_one_type(values, TEXT))
         except (*UNREADABLE, pa.ArrowException) as error:
@@ -276,7 +282,9 @@ def of_one_type(cells: Sequence[Any], kind: Kind) -> list[Any]:
     kinds = {type(cell) for cell in found if cell is not None}
     if strange := [kind.__name__ for kind in kinds if not issubclass(kind, SCALARS)]:
         raise TypeError(f"cells of type {strange[0]}")
-    if kinds == {bool} or (kinds <= {float, int} and all(cell is None or abs(cell) < 2**63 for cell in found)):
+    if bool in kinds and kinds <= {bool, int, float} and all(cell in (None, 0, 1) for cell in found):
+        return [None if cell is None else bool(cell) for cell in found]
+    if kinds <= {float, int} and all(cell is None or abs(cell) < 2**63 for cell in found):
         return found
     return [None if cell is None else word_of(cell, kind) for cell in found]
 

@@ -10,9 +10,10 @@ it, and all others none, look like thousands (628, 3.457, 13.178), whatever othe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedvi.tables.reading.chunk import Chunk, Text
 from fedvi.tables.reading.words import COMMA, OPEN, POINT, decimal_of, parse_number
 
 MOST_WORDS = 5000
@@ -43,6 +44,12 @@ class Decimals:
         )
         why = "the rest of the table tells" if self.decimal else "commas between values tell"
         return [f"Numbers are read as {why}: {shown}. If that is wrong, give --decimal."]
+
+
+def written_numbers(chunk: Chunk, names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the words of those columns that are text, but not of numbers that Arrow has as such."""
+    texts = ((name, chunk.columns[name]) for name in names)
+    return {name: text.values for name, text in texts if isinstance(text, Text) and not text.decimal}
 
 
 def look_at(words: Mapping[str, Sequence[str]], delimiter: str) -> Decimals:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedvi.errors import InputError
-from fedvi.tables.reading.arrow_tables import chunks_of, of_one_type, table_of, word_of
+from fedvi.tables.reading.arrow_tables import chunks_of, table_of, word_of
 from fedvi.tables.reading.chunk import TEXT, Chunk, Kind
 from fedvi.tables.reading.messages import first_line
 from fedvi.tables.reading.source import Dialect, TableSource
@@ -53,8 +53,9 @@ class ExcelReader(TableSource):
         rows = [row for row in self._rows[self._header + 1 :] if not _is_empty(row)]
         if not rows:
             return
-        columns = dict(zip(self.columns, zip(*rows, strict=True), strict=True))
-        table = table_of({self.given[name]: of_one_type(columns[name], kind) for name, kind in wanted.items()})
+        columns = dict(zip(self.given.values(), zip(*rows, strict=True), strict=True))
+        kinds = {self.given[name]: kind for name, kind in wanted.items()}
+        table = table_of({name: columns[name] for name in kinds}, self.name, kinds)
         yield from chunks_of(table.to_batches(), wanted, self)
 
 

@@ -177,6 +177,8 @@ def open_table(
         reader.dialect = written.with_given(**vars(source.dialect))  # what it was opened with comes first
     elif isinstance(source, str | os.PathLike):
         reader = _open_file(Path(source), str(source), written, private, bool(encoding))
+        if sheet and not str(source).lower().endswith(EXCEL_FILES):
+            raise InputError(f"Expected a workbook for the sheet {sheet!r}, got {source}. Leave --sheet out.")
     elif isinstance(source, Mapping):
         reader = ObjectReader(table_of(source), "the dictionary", written, private)
     elif isinstance(source, SpeaksArrow):

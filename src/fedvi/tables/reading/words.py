@@ -37,8 +37,10 @@ EPOCH = datetime.date(2000, 1, 1)
 ORDERS = ("dmy", "mdy")
 """What comes first in dates such as 03/04/2024."""
 
-_DASHES = str.maketrans(
+_SIGNS = str.maketrans(
     dict.fromkeys("\N{MINUS SIGN}\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{FULLWIDTH HYPHEN-MINUS}", "-")
+    | dict.fromkeys("\N{MIDDLE DOT}\N{ARABIC DECIMAL SEPARATOR}\N{FULLWIDTH FULL STOP}", ".")
+    | dict.fromkeys("\N{ARABIC THOUSANDS SEPARATOR}\N{FULLWIDTH COMMA}", ",")
 )
 _BLANKS = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}\N{FIGURE SPACE}'\N{RIGHT SINGLE QUOTATION MARK}"
 _MONEY = r"(?:[$£€¥¢₣₤₩₪₫₱₴₹₺₽]|EUR|USD|GBP|CHF|JPY|Fr\.|kr\.?|zł)"
@@ -46,12 +48,12 @@ _NUMBER = re.compile(
     rf"([-+]?)\s*{_MONEY}?\s*([-+]?)\s*([\d.,{_BLANKS}]*\d[.,]?)(e[-+]?\d+)?\s*(?:{_MONEY}|[%‰])?\s*(-?)",
     re.IGNORECASE,
 )
-_SIDES = {"<": BELOW, "≤": BELOW, "<=": BELOW, ">": ABOVE, "≥": ABOVE, ">=": ABOVE}
-_LIMIT = re.compile(r"(<=|>=|[<>≤≥])\s*(?=[\d.,])(.+)")
+_SIDES = {"<": BELOW, "≤": BELOW, "<=": BELOW, ">": ABOVE, "≥": ABOVE, ">=": ABOVE, "+": ABOVE}
+_LIMIT = re.compile(r"(<=|>=|[<>≤≥])\s*(?=[\d.,])(.+)|(\d\d[\d.,]*)\s?[+]")
 _ISO = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})")
 _COMPACT = re.compile(r"((?:19|20)\d\d)(\d\d)(\d\d)")
 _NUMERIC = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})")
-SHORT_YEAR = re.compile(r"\d{1,2}([-/.])\d{1,2}\1\d{2}( .*)?")
+SHORT_YEAR = re.compile(r"\d{1,2}([-/.])(?:\d{1,2}|[^\W\d_]{3,9})\1\d{2}( .*)?")
 """Dates of which nobody knows the century."""
 _NAMED = re.compile(r"(\d{1,2})[-. ]*([^\W\d_]{3,9})\.?[-, ]*(\d{4})|([^\W\d_]{3,9})\.? +(\d{1,2}),? +(\d{4})")
 _TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?(?: ?(?:Z|UTC|[-+]\d{2}:?\d{2}))?"
@@ -70,7 +72,7 @@ def _taken_apart(text: str) -> tuple[str, str, str, str]:
     """
     if len(text) > LONGEST_NUMBER:
         raise ValueError(text)
-    text = text.translate(_DASHES)
+    text = text.translate(_SIGNS).removeprefix("'")  # as spreadsheets mark text
     if text[:1] + text[-1:] == "()":
         text = text[1:-1] + "-"  # as accountants write losses
     found = _NUMBER.fullmatch(text)
@@ -84,7 +86,10 @@ def _taken_apart(text: str) -> tuple[str, str, str, str]:
     if between:
         (mark, *others) = between
         first, *groups = whole.split(mark)
-        if others or not 1 <= len(first) <= 3 or any(len(group) != 3 or not group.isdigit() for group in groups):
+        sizes = set(map(len, groups[:-1])) or {3}
+        if others or not (
+            1 <= len(first) <= 3 and sizes in ({3}, {2}) and len(groups[-1]) == 3 and whole[-1].isdigit()
+        ):
             raise ValueError(text)
         whole = first + "".join(groups)
         told = {POINT: COMMA, COMMA: POINT}.get(mark, "")
@@ -148,13 +153,13 @@ def decimal_of(text: str) -> str:
 def parse_limit(text: str, decimal: str = POINT) -> tuple[str, float]:
     """Return on which side of a limit of detection a value is, and the limit; or raise ValueError.
 
-    >>> parse_limit("<0.6"), parse_limit("≥ 90")
-    (('<', 0.6), ('>', 90.0))
+    >>> parse_limit("<0.6"), parse_limit("≥ 90"), parse_limit("90+")
+    (('<', 0.6), ('>', 90.0), ('>', 90.0))
     """
     found = _LIMIT.fullmatch(text.strip())
     if found is None:
         raise ValueError(text)
-    return _SIDES[found[1]], parse_number(found[2], decimal)
+    return _SIDES[found[1] or "+"], parse_number(found[2] or found[3], decimal)
 
 
 def side_of(text: str, decimal: str = POINT) -> str:
@@ -176,9 +181,10 @@ def number_or_limit(text: str, decimal: str) -> float:
 def parse_date(text: str, order: str = "dmy") -> float:
     """Return days since `EPOCH`, NaN for a word of `MISSING`, or raise ValueError. The time of the day is dropped.
 
-    order: what comes first in dates such as 03/04/2024: one of `ORDERS`, or `OPEN` if nobody knows.
+    order: what comes first in dates such as 03/04/2024: one of `ORDERS`, or `OPEN` if nobody knows. With points
+        between, it is the day.
 
-    >>> parse_date("2000-02-01"), parse_date("01.02.2000"), parse_date("02/01/2000 13:45", "mdy")
+    >>> parse_date("2000-02-01"), parse_date("01.02.2000", "mdy"), parse_date("02/01/2000 13:45", "mdy")
     (31.0, 31.0, 31.0)
     """
     text = text.strip()
@@ -196,9 +202,10 @@ def parse_date(text: str, order: str = "dmy") -> float:
         year, month, day = int(found[1]), int(found[2]), int(found[3])
     elif pattern is _NUMERIC:
         first, second, year = int(found[1]), int(found[3]), int(found[4])
-        if order == OPEN:
+        if order == OPEN and found[2] != ".":
             raise ValueError(text)
-        day, month = (second, first) if order == "mdy" else (first, second)
+        month_first = order == "mdy" and not (found[2] == "." and second <= 12)
+        day, month = (second, first) if month_first else (first, second)
     else:
         month = _MONTHS.get((found[2] or found[4])[:3].lower(), 0)
         day, year = int(found[1] or found[5]), int(found[3] or found[6])
@@ -208,7 +215,7 @@ def parse_date(text: str, order: str = "dmy") -> float:
 def order_of(text: str) -> str:
     """Return the order of day and month in a date: one of `ORDERS` if it tells, OPEN if it does not, else nothing.
 
-    >>> order_of("31.01.2024"), order_of("01/31/2024"), order_of("03/04/2024"), order_of("2024-01-31")
+    >>> order_of("03.04.2024"), order_of("01/31/2024"), order_of("03/04/2024"), order_of("2024-01-31")
     ('dmy', 'mdy', '?', '')
     """
     found = _NUMERIC.match(text.strip())
@@ -217,7 +224,9 @@ def order_of(text: str) -> str:
     first, second = int(found[1]), int(found[3])
     if first == second:
         return ""
-    return OPEN if max(first, second) <= 12 else "dmy" if second <= 12 else "mdy"
+    if second > 12:
+        return "mdy"
+    return "dmy" if first > 12 or found[2] == "." else OPEN
 
 
 def is_time(text: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 
@@ -462,3 +463,174 @@ def test_what_separates_decimals_is_said_once_and_truly(tmp_path: Path) -> None:
     said = [line for line in infer_schema(tmp_path / "t.csv", "died", keep=["x"]).said if "Numbers are read" in line]
     assert len(said) == 1
     assert "as commas between values tell" in said[0]
+
+
+# Numbers, dates and wishes that were taken without a word.
+
+RANGES: dict[str, tuple[int, int]] = {"0-59": (0, 60), "10-69": (10, 70), "0-20": (0, 21), "0-100": (0, 101)}
+
+
+@pytest.mark.parametrize("code", [-9, -8, -1, 77, 88, 99])
+@pytest.mark.parametrize("name", RANGES)
+def test_codes_for_missing_are_noticed_in_every_range(name: str, code: int) -> None:
+    rng = np.random.default_rng(0)
+    score = rng.integers(*RANGES[name], ROWS)
+    score[rng.random(ROWS) < 0.11] = code
+    table = people().assign(score=score)
+    try:
+        found = infer_schema(table, "died", number=["cost"])
+    except Unanswered as open_questions:
+        (question,) = open_questions.questions
+        assert question.text.startswith(f"Column 'score' holds {code} in {np.count_nonzero(score == code)} rows")
+        assert question.answers[0].startswith(f"--missing score={code} ")
+    else:
+        assert f"{code} means missing" in found.reason("score")
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng: rng.poisson(3, ROWS),
+        lambda rng: rng.geometric(0.4, ROWS),
+        lambda rng: rng.integers(1, 8, ROWS),
+        lambda rng: rng.integers(1, 10, ROWS),
+        lambda rng: rng.integers(-9, 10, ROWS),
+        lambda rng: rng.integers(-99, 100, ROWS),
+        lambda rng: np.clip(rng.normal(60, 18, ROWS).round(), 18, 99),
+        lambda rng: rng.lognormal(2, 1, ROWS).round(1) * (rng.random(ROWS) < 0.5),
+        lambda rng: rng.negative_binomial(1, 0.3, ROWS),
+    ],
+)
+def test_numbers_that_mean_themselves_are_not_asked_about(draw: Any) -> None:
+    found = infer_schema(people().assign(score=draw(np.random.default_rng(1))), "died", number=["cost"])
+    assert "means missing" not in found.reason("score")
+
+
+def test_zeros_apart_from_all_other_numbers_are_said() -> None:
+    weight = np.where(np.arange(ROWS) % 9 == 0, 0, np.random.default_rng(0).normal(70, 10, ROWS).round(1))
+    reason = infer_schema(people().assign(weight=weight), "died").reason("weight")
+    assert "0 in 45 rows, apart from all others: --missing weight=0, if it means that" in reason
+
+
+def test_a_target_with_a_code_for_missing_is_read_without_those_rows() -> None:
+    table = people().assign(died=np.where(np.arange(ROWS) % 10 == 0, 99, np.arange(ROWS) % 3 % 2))
+    found = infer_schema(table, "died")
+    assert isinstance(found.schema.target, BinaryTarget)
+    assert found.schema.target.values == ("0", "1")
+    assert "missing in 40 rows, which are left out" in found.reason("died")
+    assert encode(found.schema, table).counts.unusable == 40
+
+
+def test_dates_of_a_table_are_read_as_it_writes_them_or_refused() -> None:
+    days = pd.date_range("2023-01-01", periods=ROWS)
+    schema = infer_schema(people().assign(seen=days.strftime("%m/%d/%Y")), "died", ignore=["cost"]).schema
+    right = encode(schema, people().assign(seen=days)).x
+    with pytest.raises(InputError, match="the schema says 'mdy', and there is '13/01/2023'"):
+        encode(schema, people().assign(seen=days.strftime("%d/%m/%Y")))
+    np.testing.assert_array_equal(encode(schema, people().assign(seen=days.strftime("%d.%m.%Y"))).x, right)
+    exchanged = [f"{day:%Y-%d-%m}" if day.day <= 12 else f"{day:%m/%d/%Y}" for day in days]  # as a spreadsheet does
+    asked(people().assign(seen=exchanged), "dates of two kinds", "--ignore 'seen' or --keep 'seen'", ignore=["cost"])
+    asked(
+        people().assign(seen=[*days.strftime("%Y-%m-%d")[:-40], *["2023-02-30"] * 40]),
+        "Column 'seen' holds dates, and other words such as '2023-02-30'",
+        ignore=["cost"],
+    )
+    short = infer_schema(people().assign(seen=days.strftime("%d-%b-%y")), "died", ignore=["cost"])
+    assert "dates with two digits for the year" in short.reason("seen")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"number": ["sex"]}, "Expected numbers in column 'sex', which you say holds some, got 'M', 'F'."),
+        ({"ignore": ["cost"], "keep": ["cost"]}, "Expected a column to be ignored or used, got cost as both."),
+        ({"log1p": ["seen"]}, "Expected the name of a number for splines and log1p, got 'seen': date, all"),
+        ({"dates": "ymd"}, "Expected dates to be one of dmy, mdy, got 'ymd'."),
+    ],
+)
+def test_wishes_that_cannot_be_followed_are_refused(given: dict[str, Any], message: str) -> None:
+    table = people().assign(seen=pd.date_range("2023-01-01", periods=ROWS).strftime("%Y-%m-%d"))
+    with pytest.raises(InputError) as refused:
+        infer_schema(table, "died", **given)
+    assert str(refused.value).startswith(message)
+
+
+def test_what_a_command_is_told_and_cannot_use_is_refused(tmp_path: Path) -> None:
+    table = people().assign(site=np.tile(["a", "b"], ROWS // 2))
+    schema = infer_schema(table, "died", site_column="site").schema
+    with pytest.raises(InputError, match="another column of sites than the target, got 'died' as both"):
+        fit(schema, table, site_column="died")
+    with pytest.raises(InputError, match="Expected a column of sites for rows that name none, which go to 'other'"):
+        fit(schema, {"a": table, "b": people(1)}, nameless="other")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match="Expected a workbook for the sheet 'x'"):
+        open_table(tmp_path / "t.csv", sheet="x")
+
+
+def test_an_event_is_asked_for_where_its_name_and_the_order_disagree() -> None:
+    table = people().assign(died=lambda frame: pd.Categorical(frame["died"], ["yes", "no"]))
+    asked(table, "Which of them is the event?")
+    table["died"] = pd.Categorical(table["died"], ["no", "yes"])
+    assert "the event is yes" in infer_schema(table, "died").reason("died")
+    table["died"] = np.where(people()["died"] == "yes", "severe", "mild")
+    table["died"] = pd.Categorical(table["died"], ["severe", "mild"], ordered=True)
+    assert "the event is mild" in infer_schema(table, "died").reason("died")
+
+
+def test_columns_that_nearly_know_the_target_are_asked_about() -> None:
+    rng = np.random.default_rng(0)
+    dead = people()["died"] == "yes"
+    often = rng.random(ROWS) < 0.96
+    left = np.where(dead & often, "expired", rng.choice(["home", "rehab"], ROWS))
+    asked(people().assign(left=left), "Column 'left' tells the target in")
+    asked(people().assign(again=np.where(often, dead, ~dead).astype(int)), "Column 'again' tells the target in")
+    asked(people().assign(crp=people()["crp"].where(~(dead & often))), "is filled in where the target is one class")
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        (("1,23,456.5", "2,34,567.5"), 123456.5),
+        (("'72.25", "'73.5"), 72.25),
+        (("72\N{MIDDLE DOT}25", "73\N{MIDDLE DOT}5"), 72.25),
+        (("\N{FULLWIDTH DIGIT SEVEN}\N{FULLWIDTH FULL STOP}\N{FULLWIDTH DIGIT FIVE}", "8"), 7.5),
+    ],
+)
+def test_numbers_of_other_countries_are_read(words: tuple[str, str], number: float) -> None:
+    table = people().assign(x=[words[row % 2] for row in range(ROWS)])
+    schema = infer_schema(table, "died", ignore=["cost"]).schema
+    (x,) = (column for column in schema.columns if column.name == "x")
+    assert isinstance(x, Number)
+    found = encode(schema, table).x[0, schema.features.index("x")] * x.scale + x.centre
+    assert found == pytest.approx(number, rel=1e-5)
+
+
+def test_ages_above_a_limit_are_beyond_it_and_dipsticks_are_words() -> None:
+    table = people().assign(age=[f"{20 + row % 70}" if row % 10 else "90+" for row in range(ROWS)])
+    table["urine"] = np.random.default_rng(0).choice(["neg", "1+", "2+", "3+"], ROWS)
+    schema = infer_schema(table, "died").schema
+    age, urine = (next(column for column in schema.columns if column.name == name) for name in ("age", "urine"))
+    assert isinstance(age, Number)
+    assert age.limits == (">",)
+    assert isinstance(urine, Category)
+
+
+def test_workbooks_with_truth_values_among_numbers_and_durations(tmp_path: Path) -> None:
+    table = people().assign(smokes=[[True, 1, False, 0][row % 4] for row in range(ROWS)])
+    table["smokes"] = table["smokes"].astype(object)
+    table.to_excel(tmp_path / "t.xlsx", index=False)
+    smokes = next(c for c in infer_schema(tmp_path / "t.xlsx", "died").schema.columns if c.name == "smokes")
+    assert isinstance(smokes, Category)
+    assert smokes.values == ("false", "true")
+    book = openpyxl.Workbook()
+    sheet = book.active
+    for row in [("long", "died"), *((datetime.timedelta(minutes=row), "no") for row in range(30))]:
+        sheet.append(row)
+    book.save(tmp_path / "d.xlsx")
+    with pytest.raises(InputError, match=r"column 'long' of .*d\.xlsx: cells of type timedelta"):
+        infer_schema(tmp_path / "d.xlsx", "died")
+
+
+def test_numbers_too_small_to_be_squared_are_left_out() -> None:
+    table = people().assign(tiny=np.random.default_rng(0).random(ROWS) * 1e-200)
+    assert "differ by less than 1e-100" in infer_schema(table, "died").reason("tiny")

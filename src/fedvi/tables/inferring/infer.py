@@ -208,6 +208,8 @@ def _decided(
             found[name] = decide_target(summary, reader.name, others, wishes, questions)
         else:
             found[name] = decide_date(summary, usual, wishes, questions) or decide(summary, wishes, questions)
+        if summary.measured == 0:
+            found[name] = replace(found[name], reason=found[name].reason + reader.if_empty)
     return found
 
 

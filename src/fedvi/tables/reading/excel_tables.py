@@ -23,6 +23,8 @@ class ExcelReader(TableSource):
     A cell means the same whatever others hold. private: all rows are kept, but empty ones.
     """
 
+    if_empty = "; if it holds formulas, open the workbook in a spreadsheet program and save it"
+
     def __init__(self, path: Path, name: str, dialect: Dialect, private: bool):
         self.path, sheets = path, _sheets_of(path, name)
         chosen = dialect.sheet or next(iter(sheets), "")

@@ -70,6 +70,7 @@ class TableSource(ABC):
     path: of a file. again: whether it can be read more than once. decided: whether somebody has said what separates
     decimals in this table. skipped: lines that are no rows, when it was read last.
     private: at a site: nothing is guessed, and nothing is refused for what a row holds.
+    if_empty: why a column may seem to hold nothing.
     """
 
     fraction: float = 0.0
@@ -79,6 +80,7 @@ class TableSource(ABC):
     delimiter: str = ""
     skipped: int = 0
     index: tuple[str, ...] = ()
+    if_empty: str = ""
 
     def __init__(self, name: str, columns: Iterable[object], dialect: Dialect, private: bool):
         self.name, self.dialect, self.private, self.said = name, dialect, private, list[str]()

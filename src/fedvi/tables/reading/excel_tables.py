@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedvi.errors import InputError
-from fedvi.tables.reading.arrow_tables import chunks_of, table_of, word_of
+from fedvi.tables.reading.arrow_tables import chunks_of, table_of
+from fedvi.tables.reading.cells import word_of
 from fedvi.tables.reading.chunk import TEXT, Chunk, Kind
 from fedvi.tables.reading.messages import first_line
 from fedvi.tables.reading.source import Dialect, TableSource

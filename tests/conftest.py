@@ -13,6 +13,8 @@ if (
 ):  # started in the background, where Ctrl-C means nothing: tests send it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers share the processors; its threads wait by spinning
+
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # processes of one test run share compiled code, with nobody else
     kept = tempfile.TemporaryDirectory(prefix="fedvi-tests-", ignore_cleanup_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = kept.name

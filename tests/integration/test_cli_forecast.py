@@ -70,7 +70,7 @@ def test_forecasts_without_an_intercept_and_with_other_priors(run: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--rows", "many"), "Expected --rows as whole numbers with commas between them, got 'many'"),
+        (("--rows", "many"), "Expected --rows as whole numbers with commas between sites, got 'many'"),
         (("--rows", "400", "--eps", "1,2,3"), "Expected one epsilon, or one for each of 1 sites, got 3"),
         (("--rows", "400", "--event-share", "2"), "--event-share"),
         (("--rows", "400", "--prior", "age=0,1e-30"), "0.003 <= the standard deviation of the prior of age"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 from pathlib import Path
 from typing import Any
@@ -140,11 +141,11 @@ def test_encodings_in_which_a_row_may_change_others_are_refused_at_a_site(encodi
         open_table(path, encoding=encoding, private=True)
 
 
-def workbook(path: Path, rows: list[Cells]) -> Path:
+def workbook(path: Path, rows: list[Cells], header: Cells = HEADER) -> Path:
     book = openpyxl.Workbook()
     sheet = book.active
     assert sheet is not None
-    for row in [HEADER, *rows]:
+    for row in [header, *rows]:
         sheet.append(row)
     book.save(path)
     return path
@@ -264,3 +265,21 @@ def test_people_of_a_site_are_told_of_rows_for_which_the_model_is_nan_and_nothin
     assert found[0] == ()
     assert "the model gives no number for 1 rows under the prior: they count as nothing" in found[1][0]
     assert "jnp.log(jnp.sum(x) - 1)" in found[1][0]
+
+
+def test_no_cell_changes_the_class_of_another_row_of_a_workbook(tmp_path: Path) -> None:
+    """Numbers as classes, truth values beside 0 and 1, and a cell that is neither number nor text nor date."""
+    columns = (Category("dose", ("1.125", "2.375", "4.5")), Category("smokes", ("false", "true")))
+    schema = Schema((Number("age", 0, 99, 50, 20), *columns), SCHEMA.target)
+    header = ["age", "dose", "smokes", SCHEMA.target.name]
+    cells: list[Cells] = [
+        [30.0, [1.125, 2.375, 4.5][row % 3], [True, 1, False, 0][row % 4], "no"] for row in range(ROWS)
+    ]
+    expected = [[row % 3 == 1, row % 3 == 2, row % 4 < 2] for row in range(ROWS)]
+    alone = usable(schema, workbook(tmp_path / "a.xlsx", cells, header))
+    np.testing.assert_array_equal(alone[:, 2:5], expected)
+    hour = datetime.timedelta(hours=1)
+    cells[-1] = [hour, "none", "perhaps", "no"]
+    np.testing.assert_array_equal(usable(schema, workbook(tmp_path / "b.xlsx", cells, header))[:-1], alone[:-1])
+    cells[-1] = [30.0, hour, hour, "no"]
+    np.testing.assert_array_equal(usable(schema, workbook(tmp_path / "c.xlsx", cells, header))[:-1], alone[:-1])

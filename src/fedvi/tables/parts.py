@@ -219,12 +219,20 @@ class Listed(Part):
         """The first values."""
         return ", ".join(self.values[:8]) + (", ..." if len(self.values) > 8 else "")
 
+    def _spellings(self) -> dict[str, int]:
+        """Return other words for truth values: 0 and 1 mean false and true, and the other way round."""
+        words = [plain(value) for value in self.values]
+        if set(words) not in ({"0", "1"}, {"false", "true"}):
+            return {}
+        first = int(words[0] in ("1", "true"))
+        return {word: code ^ first for pair in (("0", "1"), ("false", "true")) for code, word in enumerate(pair)}
+
     def codes(self, chunk: Chunk, **others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the code of each row's value; where it is missing, and where unknown: the code is then that of none.
 
         others: codes of values that the schema does not list.
         """
-        known = others | {plain(value): code for code, value in enumerate(self.values)}
+        known = self._spellings() | others | {plain(value): code for code, value in enumerate(self.values)}
         text, nothing = chunk.text(self.name), {*MISSING, *self.missing_values}
         table = np.full(len(text.values) + 1, _MISSING, np.int64)  # code -1 is the last
         for code, value in enumerate(text.values):

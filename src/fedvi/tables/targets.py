@@ -21,7 +21,6 @@ from fedvi.errors import InputError
 from fedvi.tables.counts import Counts
 from fedvi.tables.parts import Listed, Part, Scaled
 from fedvi.tables.reading.chunk import Chunk
-from fedvi.tables.reading.words import plain
 
 if TYPE_CHECKING:
     from fedvi.models.base import Model
@@ -174,7 +173,7 @@ class BinaryTarget(Listed, Target):
 
     def encode(self, chunk: Chunk, counts: Counts) -> Float[np.ndarray, " n"]:
         """Return -1 for the first value and +1 for the second one."""
-        codes, missing, unknown = self.codes(chunk, **self._spellings())
+        codes, missing, unknown = self.codes(chunk)
         first = f"{chunk.word(int(np.argmax(unknown)), self.name)!r}" if unknown.any() else ""
         counts.add(self.name, first, missing=int(missing.sum()), unknown=int(unknown.sum()))
         if chunk.strict and unknown.any():
@@ -184,14 +183,6 @@ class BinaryTarget(Listed, Target):
                 f"got {chunk.word(row, self.name)!r}. Leave such rows out, or correct values in the schema."
             )
         return self.known(SIGNS.take(codes, mode="clip"), missing | unknown, chunk)
-
-    def _spellings(self) -> dict[str, int]:
-        """Return other words for the classes: 0 and 1 mean false and true, and the other way round."""
-        words = [plain(value) for value in self.values]
-        if set(words) not in ({"0", "1"}, {"false", "true"}):
-            return {}
-        first = int(words[0] in ("1", "true"))
-        return {word: code ^ first for pair in (("0", "1"), ("false", "true")) for code, word in enumerate(pair)}
 
     def model(self) -> Model:
         """Return logistic regression."""

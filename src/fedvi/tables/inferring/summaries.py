@@ -75,6 +75,7 @@ def look(reader: TableSource, names: Sequence[str], wishes: Wishes, target: str)
     decimal = reader.dialect.decimal
     padded = {name for name in numeric if any(word[0] == "0" and PADDED.fullmatch(word) for word in words[name])}
     kinds: dict[str, Kind] = {name: TEXT if name in texts or name in words else NUMBER for name in names}
+    kinds |= dict.fromkeys(numeric, AS_IT_IS)
     kinds |= {name: NUMBER for name in numeric - padded if _are_plain(words[name][:1000], decimal)}
     found = {name: Summary(name, wishes.missing.get(name, ()), padded=name in padded) for name in names}
     repeats = Repeats()

@@ -216,6 +216,7 @@ class ObjectReader(TableSource):
 
     def __init__(self, source: SpeaksArrow, name: str, dialect: Dialect, private: bool):
         self.source, self.name = source, name
+        self.private = private
         self.first: pa.RecordBatchReader | None = self._stream()
         super().__init__(name, self.first.schema.names, dialect, private)
         self.index, self.again = index_of(self.first.schema), not isinstance(source, pa.RecordBatchReader)
@@ -227,7 +228,7 @@ class ObjectReader(TableSource):
             except (*UNREADABLE, pa.ArrowException) as error:  # mixed types, a column twice, one column only
                 columns = dict(self.source.items()) if hasattr(self.source, "items") else {}
                 if columns and len(set(columns)) == len(getattr(self.source, "columns", ())):  # a frame of pandas
-                    return table_of(columns, self.name).to_reader()
+                    return table_of(columns, self.name, private=self.private).to_reader()
                 what = "one column" if "non-struct" in str(error) else first_line(error)
                 raise InputError(f"Expected {self.name} to be a table, got: {what}.") from None
 
@@ -248,20 +249,25 @@ def index_of(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def table_of(
-    columns: Mapping[str, Any], name: str = "the dictionary", kinds: Mapping[str, Kind] | None = None
+    columns: Mapping[str, Any],
+    name: str = "the dictionary",
+    kinds: Mapping[str, Kind] | None = None,
+    *,
+    private: bool = False,
 ) -> pa.Table:
     """Return a dictionary of columns as a table of Arrow.
 
     name: what errors call it. kinds: of columns whose cells may be of any type each, such as those of workbooks.
+    private: at a site, no cell is refused.
     """
     arrays: dict[str, pa.Array] = {}
     for column, values in columns.items():
         try:
             try:
-                cells = values if kinds is None else of_one_type(values, kinds[column])
+                cells = values if kinds is None else of_one_type(values, kinds[column], private=private)
                 arrays[str(column)] = pa.array(cells, from_pandas=True)
             except (OverflowError, pa.ArrowException):  # cells of several types, and whole numbers of many digits
-                arrays[str(column)] = pa.array(of_one_type(values, TEXT))
+                arrays[str(column)] = pa.array(of_one_type(values, AS_IT_IS, private=private))
         except (*UNREADABLE, pa.ArrowException) as error:
             got = first_line(error)
             raise InputError(f"Expected a list of values for column {column!r} of {name}: {got}.") from None

@@ -58,7 +58,7 @@ class ExcelReader(TableSource):
             return
         columns = dict(zip(self.given.values(), zip(*rows, strict=True), strict=True))
         kinds = {self.given[name]: kind for name, kind in wanted.items()}
-        table = table_of({name: columns[name] for name in kinds}, self.name, kinds)
+        table = table_of({name: columns[name] for name in kinds}, self.name, kinds, private=self.private)
         yield from chunks_of(table.to_batches(), wanted, self)
 
 

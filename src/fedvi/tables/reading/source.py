@@ -182,7 +182,7 @@ def open_table(
         if sheet and not str(source).lower().endswith(EXCEL_FILES):
             raise InputError(f"Expected a workbook for the sheet {sheet!r}, got {source}. Leave --sheet out.")
     elif isinstance(source, Mapping):
-        reader = ObjectReader(table_of(source), "the dictionary", written, private)
+        reader = ObjectReader(table_of(source, private=private), "the dictionary", written, private)
     elif isinstance(source, SpeaksArrow):
         kind = type(source)
         reader = ObjectReader(source, f"the {kind.__module__.split('.')[0]} {kind.__name__}", written, private)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import openpyxl
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
@@ -21,6 +22,7 @@ from fedvi.privacy import FullBatchGaussian
 from fedvi.privacy.ledger.overlap import Sketch
 from fedvi.tables import BinaryTarget, Category, Number, NumberTarget, Schema, open_table
 from fedvi.tables.encode import encode, sketch_of
+from fedvi.tables.numbers import Date
 from fedvi.tables.reading import csv_tables, site_files, text_files
 from fedvi.tables.reading.source import Dialect
 
@@ -283,3 +285,90 @@ def test_no_cell_changes_the_class_of_another_row_of_a_workbook(tmp_path: Path) 
     np.testing.assert_array_equal(usable(schema, workbook(tmp_path / "b.xlsx", cells, header))[:-1], alone[:-1])
     cells[-1] = [30.0, hour, hour, "no"]
     np.testing.assert_array_equal(usable(schema, workbook(tmp_path / "c.xlsx", cells, header))[:-1], alone[:-1])
+
+
+@pytest.mark.parametrize(("value", "form"), [(202401311230, "[h]:mm"), (-202401311230, "yyyy-mm-dd")])
+def test_a_cell_that_cannot_be_read_is_an_empty_row(value: int, form: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.xlsx"
+    rows: list[Cells] = [[30.0, 3.0, "F", "no", 0.5] for _ in range(ROWS)]
+    alone = usable(SCHEMA, workbook(path, rows, [*HEADER, "note"]))
+    rows[CHANGED][-1] = value
+    book = openpyxl.load_workbook(workbook(path, rows, [*HEADER, "note"]))
+    assert book.active is not None
+    book.active.cell(CHANGED + 2, 5).number_format = form
+    book.save(path)
+    np.testing.assert_array_equal(usable(SCHEMA, path), alone[1:])  # all rows are the same
+    with pytest.raises(InputError, match=f"cells that can be read in line {CHANGED + 2}"):
+        open_table(path)
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_a_long_number_is_the_same_beside_a_word(decimal: str, tmp_path: Path) -> None:
+    schema = Schema(
+        (Number("age", 0, 100, 50, 20, missing="indicator"),), SCHEMA.target, dialect=Dialect(decimal=decimal)
+    )
+    found = []
+    for last in ("30", "unknown"):
+        path = tmp_path / "a.csv"
+        path.write_text(f"age;died\n1{decimal}{'5' * 70};yes\n{last};no\n")
+        found.append(encode(schema, path, private=True).x[0].tolist())
+    assert found[0] == found[1]
+    assert found[0][2] == 0
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.binary_view(), pa.string_view(), pa.binary(), pa.dictionary(pa.int32(), pa.binary())]
+)
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_no_type_of_text_refuses_bytes_that_are_none(kind: pa.DataType, ending: str, tmp_path: Path) -> None:
+    schema, found = Schema((Number("age", 0, 9, 0, 1),), SCHEMA.target), []
+    for last in (b"3", b"\xff"):
+        plainly = pa.array([b"1", b"2", last], pa.binary())
+        ages = plainly.dictionary_encode() if pa.types.is_dictionary(kind) else plainly.cast(kind, safe=False)
+        table, path = pa.table({"age": ages, "died": ["no", "yes", "no"]}), tmp_path / f"a{ending}"
+        if ending == ".parquet":
+            parquet.write_table(table, path)
+        else:
+            with pa.ipc.new_file(path, table.schema) as file:
+                file.write_table(table)
+        found.append(encode(schema, path, private=True).x[:2])
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_marks_and_quotation_marks_above_rows_decide_nothing(tmp_path: Path) -> None:
+    schema, path = Schema((Number("age", 0, 100, 50, 20, missing="indicator"),), SCHEMA.target), tmp_path / "a.csv"
+
+    def rows(text: str) -> list[list[float]]:
+        path.write_text(text, encoding="utf-8")
+        found: list[list[float]] = encode(schema, path, private=True).x.tolist()
+        return found
+
+    marked = "\ufeff\ufeff50,yes\n"
+    assert rows(f"age,died\n{marked}") == rows(f"age,died\n20,no\n{marked}")[1:] == [[1.0, 0.0, 0.0]]
+    title = '"Report\nage,died\n50,yes\n20,'
+    for last in ("no\n", 'n",a,a,a\n', "x" * 140_000 + "\n"):
+        assert rows(title + last)[0] == [1.0, 0.0, 0.0]
+    for tail in ("50,yes,a\n" * 30, "50,yes,a\n" * 20 + '50,yes,a"\n' + "50,yes,a\n" * 9):
+        with pytest.raises(InputError):  # the header alone says so
+            rows('age,died,"note\n' + tail)
+
+
+@pytest.mark.parametrize("odd", ["x", 2**60, b"\xff", None, {"a": 1}, [1], "\ud800", 1.5, True, float("inf")])
+@pytest.mark.parametrize(
+    ("column", "base"),
+    [
+        (Number("v", 0, 5, 0, 1), [True, False, True]),
+        (Number("v", 0, 5, 0, 1), [1.5, 2.5, 3]),
+        (Number("v", 0, 5, 0, 1), [None, None, None]),
+        (Category("v", ("2.5", "1.125")), [1.125, 2.5, 2.5]),
+        (Date("v", 8000, 9000, 8795, 1), [datetime.datetime(2024, 1, 31, 23, 30)] * 3),
+    ],
+)
+@pytest.mark.parametrize("frame", [False, True])
+def test_no_cell_of_a_dictionary_changes_another_row(column: Any, base: Cells, odd: Any, frame: bool) -> None:
+    schema, found = Schema((column,), SCHEMA.target), []
+    for cells in (base, [*base[:2], odd]):
+        columns: Any = {"v": cells, "died": ["no", "yes", "no"]}
+        source = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
+        found.append(encode(schema, source if frame else columns, private=True).x[:2])
+    np.testing.assert_array_equal(found[0], found[1])

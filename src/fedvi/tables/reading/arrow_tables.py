@@ -6,7 +6,7 @@ wanted. If text is wanted, 1 and 1.0 are "1", true is "true". Blanks around text
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -16,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from fedvi.errors import InputError
-from fedvi.tables.reading.cells import of_one_type
 from fedvi.tables.reading.chunk import AS_IT_IS, TEXT, Chunk, Kind, Text
 from fedvi.tables.reading.messages import GIVE_ENCODING, first_line, in_one_line, place
-from fedvi.tables.reading.source import Dialect, SpeaksArrow, TableSource
+from fedvi.tables.reading.source import Dialect, TableSource
 from fedvi.tables.reading.words import POINT, plain
 
-UNREADABLE = (TypeError, ValueError, OverflowError)
-"""What cells raise that Arrow cannot take, beside its own exceptions."""
+VIEWS = pa.string_view(), pa.binary_view()
+"""Arrow's newer types of text."""
 
 CHUNK_ROWS = 1 << 17
 """Rows of other tables that are read at once."""
@@ -100,8 +99,8 @@ def _text(array: pa.Array, column: str, name: str, start: int, *, strict: bool, 
     listed = pa.types.is_dictionary(array.type)
     try:
         if not pa.types.is_dictionary(array.type):
-            if array.type in (pa.string_view(), pa.binary_view()):
-                array = array.cast(pa.large_string())
+            if array.type in VIEWS:
+                array = array.cast(pa.large_binary())
             array = array.dictionary_encode()
         listed = listed and not pa.types.is_binary(array.type.value_type)  # text files have nothing but such columns
         words = _words(array.dictionary, "strict" if strict else "replace")
@@ -126,7 +125,7 @@ def _words(values: pa.Array, errors: str) -> list[str | None]:
         return values.cast(pa.string()).to_pylist()
     if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
         raise pa.ArrowTypeError(str(kind))
-    if errors != "strict" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if errors != "strict" and kind in (pa.string(), pa.large_string(), *VIEWS):
         values, kind = values.cast(pa.large_binary()), pa.large_binary()  # it may hold bytes that are no UTF-8
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return [None if value is None else value.decode(errors=errors) for value in values.to_pylist()]
@@ -211,68 +210,7 @@ class ArrowReader(TableSource):
             yield from chunks_of(found, wanted, self)
 
 
-class ObjectReader(TableSource):
-    """An object that speaks Arrow."""
-
-    def __init__(self, source: SpeaksArrow, name: str, dialect: Dialect, private: bool):
-        self.source, self.name = source, name
-        self.private = private
-        self.first: pa.RecordBatchReader | None = self._stream()
-        super().__init__(name, self.first.schema.names, dialect, private)
-        self.index, self.again = index_of(self.first.schema), not isinstance(source, pa.RecordBatchReader)
-
-    def _stream(self) -> pa.RecordBatchReader:
-        with in_one_line(self.name):
-            try:
-                return pa.RecordBatchReader.from_stream(self.source)
-            except (*UNREADABLE, pa.ArrowException) as error:  # mixed types, a column twice, one column only
-                columns = dict(self.source.items()) if hasattr(self.source, "items") else {}
-                if columns and len(set(columns)) == len(getattr(self.source, "columns", ())):  # a frame of pandas
-                    return table_of(columns, self.name, private=self.private).to_reader()
-                what = "one column" if "non-struct" in str(error) else first_line(error)
-                raise InputError(f"Expected {self.name} to be a table, got: {what}.") from None
-
-    def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
-        stream, self.first = self.first, None
-        if stream is None:
-            if not self.again:
-                raise InputError(f"Expected a table that can be read again, got {self.name}: give a table or a file.")
-            stream = self._stream()
-        from_frame = self.name.startswith("the pandas ") or stream.schema.pandas_metadata is not None
-        yield from chunks_of(stream, wanted, self, from_frame=from_frame)
-
-
 def index_of(schema: pa.Schema) -> tuple[str, ...]:
     """Return the columns that were the index of a frame of pandas."""
     described = schema.pandas_metadata or {}
     return tuple(each for each in described.get("index_columns", ()) if isinstance(each, str) and each in schema.names)
-
-
-def table_of(
-    columns: Mapping[str, Any],
-    name: str = "the dictionary",
-    kinds: Mapping[str, Kind] | None = None,
-    *,
-    private: bool = False,
-) -> pa.Table:
-    """Return a dictionary of columns as a table of Arrow.
-
-    name: what errors call it. kinds: of columns whose cells may be of any type each, such as those of workbooks.
-    private: at a site, no cell is refused.
-    """
-    arrays: dict[str, pa.Array] = {}
-    for column, values in columns.items():
-        try:
-            try:
-                cells = values if kinds is None else of_one_type(values, kinds[column], private=private)
-                arrays[str(column)] = pa.array(cells, from_pandas=True)
-            except (OverflowError, pa.ArrowException):  # cells of several types, and whole numbers of many digits
-                arrays[str(column)] = pa.array(of_one_type(values, AS_IT_IS, private=private))
-        except (*UNREADABLE, pa.ArrowException) as error:
-            got = first_line(error)
-            raise InputError(f"Expected a list of values for column {column!r} of {name}: {got}.") from None
-    try:
-        return pa.table(arrays)
-    except ValueError:
-        lengths = ", ".join(f"{column} {len(values)}" for column, values in arrays.items())
-        raise InputError(f"Expected columns of equal length in {name}, got {lengths}.") from None

@@ -28,9 +28,10 @@ def of_one_type(cells: Sequence[Any], kind: Kind, *, private: bool = False) -> l
     whole = bool in kinds and kinds <= {bool, int, float} and all(cell in (None, 0, 1) for cell in found)
     if whole and not private:
         return [None if cell is None else bool(cell) for cell in found]
-    if kinds <= {float, int} and all(cell is None or abs(cell) < 2**63 for cell in found):
+    if kinds <= {float, int} and all(cell is None or abs(cell) <= 2**53 for cell in found):
         return found
-    return [None if cell is None else word_of(cell, kind) for cell in found]
+    words = [None if cell is None else word_of(cell, kind) for cell in found]
+    return [None if word is None else word.encode(errors="replace").decode() for word in words] if private else words
 
 
 def _is_nothing(cell: Any) -> bool:

@@ -5,15 +5,15 @@ Needs python-calamine: `pip install '.[excel]'`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedvi.errors import InputError
-from fedvi.tables.reading.arrow_tables import chunks_of, table_of
 from fedvi.tables.reading.cells import word_of
 from fedvi.tables.reading.chunk import TEXT, Chunk, Kind
 from fedvi.tables.reading.messages import first_line
+from fedvi.tables.reading.objects import chunks_of_cells
 from fedvi.tables.reading.source import Dialect, TableSource
 from fedvi.tables.reading.text_files import FEWEST_COLUMNS, MOST_TITLES, below_rows, is_note
 
@@ -27,7 +27,7 @@ class ExcelReader(TableSource):
     if_empty = "; if it holds formulas, open the workbook in a spreadsheet program and save it"
 
     def __init__(self, path: Path, name: str, dialect: Dialect, private: bool):
-        self.path, sheets = path, _sheets_of(path, name)
+        self.path, sheets = path, _sheets_of(path, name, private)
         chosen = dialect.sheet or next(iter(sheets), "")
         if chosen not in sheets or (len(sheets) > 1 and not dialect.sheet):
             there = ", ".join(map(repr, sheets)) or "no sheet with anything in it"
@@ -54,15 +54,13 @@ class ExcelReader(TableSource):
 
     def _read(self, wanted: dict[str, Kind]) -> Generator[Chunk, None, None]:
         rows = [row for row in self._rows[self._header + 1 :] if not _is_empty(row)]
-        if not rows:
-            return
-        columns = dict(zip(self.given.values(), zip(*rows, strict=True), strict=True))
-        kinds = {self.given[name]: kind for name, kind in wanted.items()}
-        table = table_of({name: columns[name] for name in kinds}, self.name, kinds, private=self.private)
-        yield from chunks_of(table.to_batches(), wanted, self)
+        if rows:
+            yield from chunks_of_cells(
+                dict(zip(self.given.values(), zip(*rows, strict=True), strict=True)), wanted, self
+            )
 
 
-def _sheets_of(path: Path, name: str) -> dict[str, list[list[Any]]]:
+def _sheets_of(path: Path, name: str, private: bool) -> dict[str, list[list[Any]]]:
     """Return the rows of all sheets that have some, by name."""
     try:
         import python_calamine
@@ -73,10 +71,28 @@ def _sheets_of(path: Path, name: str) -> dict[str, list[list[Any]]]:
         ) from None
     try:
         book = python_calamine.load_workbook(str(path))
-        sheets = {sheet: book.get_sheet_by_name(sheet).to_python(skip_empty_area=False) for sheet in book.sheet_names}
+        sheets = {sheet: list(_rows_of(book.get_sheet_by_name(sheet), private)) for sheet in book.sheet_names}
     except (python_calamine.CalamineError, OSError) as error:
         raise InputError(f"Expected a workbook, got {name}: {first_line(error)}.") from None
     return {sheet: rows for sheet, rows in sheets.items() if not all(map(_is_empty, rows))}
+
+
+def _rows_of(sheet: Any, private: bool) -> Iterator[list[Any]]:
+    """Yield the rows of a sheet. private: one with a cell that cannot be read counts as empty."""
+    rows, number = sheet.iter_rows(), 0
+    while True:
+        try:
+            number += 1
+            yield next(rows)
+        except StopIteration:
+            return
+        except BaseException as error:  # durations and dates beyond what there is, also as panics
+            if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+                raise
+            if not private:
+                said = first_line(error)
+                raise InputError(f"Expected cells that can be read in line {number} of a sheet, got: {said}.") from None
+            yield [""]
 
 
 def _is_empty(row: Sequence[Any]) -> bool:

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import codecs
 import importlib
-import re
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 from fedvi.errors import InputError
-from fedvi.tables.reading.text_files import BLOCK_BYTES, MARK, opened
+from fedvi.tables.reading.text_files import BLOCK_BYTES, MARK, opened, whole_line
 
 LONGEST = 1 << 19
 """Letters of a line, at most."""
@@ -53,7 +51,7 @@ def lines_of(
 
     skipped: told how many lines were left out of each block.
     """
-    decoder, whole = codecs.getincrementaldecoder(encoding)("replace"), _whole_line(delimiter)
+    decoder, whole = codecs.getincrementaldecoder(encoding)("replace"), whole_line(delimiter)
     rest, read, block = "", 0, b" "
     with opened(path) as file:
         while block:
@@ -75,12 +73,4 @@ def _lines(text: str) -> list[str]:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
-    return [line.removeprefix(MARK) for line in lines] if MARK in text else lines
-
-
-@cache
-def _whole_line(delimiter: str) -> re.Pattern[str]:
-    """Return what a line looks like in which every quotation mark that begins a value ends it too."""
-    other = f"[^{re.escape(delimiter)}]"
-    value = rf'(?:"(?:[^"]++|"")*+"{other}*+|(?!"){other}*+)'
-    return re.compile(rf"{value}(?:{re.escape(delimiter)}{value})*+")
+    return [line.lstrip(MARK) for line in lines] if MARK in text else lines

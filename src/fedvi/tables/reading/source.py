@@ -146,6 +146,14 @@ class SpeaksArrow(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
+@runtime_checkable
+class WithItems(Protocol):
+    """A frame of pandas, which gives its columns like a dictionary."""
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Yield names and columns."""
+
+
 Source = str | os.PathLike[str] | TableSource | SpeaksArrow | Mapping[str, Any]
 """The path of a table, a reader, an object that speaks Arrow, or a dictionary of columns."""
 
@@ -168,7 +176,7 @@ def open_table(
     >>> [chunk.numbers("age")[0].tolist() for chunk in table.chunks({"age": "number"})]
     [[50.0, nan]]
     """
-    from fedvi.tables.reading.arrow_tables import ObjectReader, table_of
+    from fedvi.tables.reading.objects import CellsReader, ObjectReader, table_of
 
     written = (dialect or Dialect()).with_given(encoding=encoding, decimal=decimal, sheet=sheet)
     reader: TableSource
@@ -181,11 +189,13 @@ def open_table(
         reader = _open_file(Path(source), str(source), written, private, bool(encoding))
         if sheet and not str(source).lower().endswith(EXCEL_FILES):
             raise InputError(f"Expected a workbook for the sheet {sheet!r}, got {source}. Leave --sheet out.")
-    elif isinstance(source, Mapping):
-        reader = ObjectReader(table_of(source, private=private), "the dictionary", written, private)
-    elif isinstance(source, SpeaksArrow):
-        kind = type(source)
-        reader = ObjectReader(source, f"the {kind.__module__.split('.')[0]} {kind.__name__}", written, private)
+    elif isinstance(source, Mapping | SpeaksArrow):
+        kind, is_dictionary = type(source), isinstance(source, Mapping)
+        name = "the dictionary" if is_dictionary else f"the {kind.__module__.split('.')[0]} {kind.__name__}"
+        if private and isinstance(source, Mapping | WithItems):
+            reader = CellsReader(dict(source.items()), name, written)
+        else:
+            reader = ObjectReader(table_of(source) if isinstance(source, Mapping) else source, name, written, private)
     else:
         raise InputError(
             f"Expected the path of a table, a data frame or a dictionary of columns, got {type(source).__name__}. "

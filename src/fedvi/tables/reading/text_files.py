@@ -18,6 +18,7 @@ import io
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -160,7 +161,9 @@ class TextFile:
 
     def _likeliest_header(self, lines: int) -> tuple[str, int, list[str]]:
         """Return the first line of which at least half as many values are filled as the widest of so many lines has."""
-        first = next(number for number, line in enumerate(self.lines) if line.strip())
+        lines_with_text = (number for number, line in enumerate(self.lines) if line.strip())
+        whole = (number for number in lines_with_text if self._split(number, delimiter_of(self.lines[number])))
+        first = next(whole, 0)
         near = range(first, min(first + lines, len(self.lines)))
         found = [(number, delimiter_of(self.lines[number])) for number in near]
         widest = max(len(self._split(number, delimiter)) for number, delimiter in found)
@@ -189,8 +192,12 @@ class TextFile:
         return sum(len(line.encode(self.encoding, "surrogateescape")) for line in self.lines[: self.titles + 1])
 
     def _split(self, number: int, delimiter: str) -> list[str]:
+        lines = self.lines[number:]
+        if self.private:  # no value goes on in the next line, which may be a row
+            line = lines[0].rstrip("\r\n")
+            lines = [line] if whole_line(delimiter).fullmatch(line) else []
         try:
-            return next(csv.reader(self.lines[number:], delimiter=delimiter), [])
+            return next(csv.reader(lines, delimiter=delimiter), [])
         except csv.Error:  # a value beyond what a header has
             return []
 
@@ -204,6 +211,8 @@ class TextFile:
     @property
     def header_lines(self) -> int:
         """How many lines the header has: more than one, if a name does."""
+        if self.private:
+            return 1
         header = csv.reader(self.lines[self.titles :], delimiter=self.delimiter)
         next(header, None)
         return header.line_num
@@ -231,6 +240,14 @@ class TextFile:
             size -= len(line.encode(self.encoding, "surrogateescape"))
             notes += [line.strip().strip(self.delimiter)] * bool(line.strip())
         return size, [note for note in reversed(notes) if note]
+
+
+@cache
+def whole_line(delimiter: str) -> re.Pattern[str]:
+    """Return what a line looks like in which every quotation mark that begins a value ends it too."""
+    other = f"[^{re.escape(delimiter)}]"
+    value = rf'(?:"(?:[^"]++|"")*+"{other}*+|(?!"){other}*+)'
+    return re.compile(rf"{value}(?:{re.escape(delimiter)}{value})*+")
 
 
 def is_note(values: Sequence[object]) -> bool:

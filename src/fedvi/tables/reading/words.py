@@ -114,7 +114,7 @@ def parse_number(text: str, decimal: str = POINT) -> float:
         return math.nan
     if "_" not in text and not (decimal == COMMA and "." in text):  # which Python allows in numbers, and nobody else
         try:
-            return float(text)
+            return float(text.replace(COMMA, POINT, 1) if decimal == COMMA else text)
         except ValueError:
             pass
     whole, fraction, exponent, told = _taken_apart(text)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import matplotlib.image
 import pytest
 
-from fedvi.cli.main import main
 from fedvi.federation.invitation import make_federation, unpack_kit
 from fedvi.federation.settings import SiteSettings
 from fedvi.inference import forecast
@@ -20,21 +18,10 @@ from small_federation import description
 SCHEMA = Schema((Number("age", 18, 98, 61, 15), Category("sex", ("F", "M"))), BinaryTarget("died", ("no", "yes")))
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    monkeypatch.chdir(tmp_path)
-    SCHEMA.save("s.toml")
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fedvi", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as left:
-            code = int(left.code or 0)
-        return code, *capsys.readouterr()
-
-    return command
+@pytest.fixture(autouse=True)
+def schema_file(tmp_path: Path) -> None:
+    """Put the schema where commands run."""
+    SCHEMA.save(tmp_path / "s.toml")
 
 
 def test_a_forecast_is_a_table_json_and_a_figure(run: Any) -> None:

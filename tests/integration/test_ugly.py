@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedvi.cli.main import main
 from fedvi.errors import InputError
 from fedvi.tables import Category, Number, Schema, infer_schema, open_table
 from fedvi.tables.encode import encode
@@ -151,23 +150,10 @@ def test_targets_without_a_model_are_named_as_what_they_are(
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_ugly_table_goes_all_the_way_without_an_edit(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ugly_table_goes_all_the_way_without_an_edit(name: str, tmp_path: Path, run: Any) -> None:
     """The commands, with the answers to what they ask: infer, check, fit, predict."""
-    monkeypatch.chdir(tmp_path)
     table = ugly(name)
     path = table.write(tmp_path).name
-
-    def run(*command: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["fedvi", *command])
-        code = 0
-        try:
-            main()
-        except SystemExit as left:
-            code = int(left.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
 
     infer = ["schema", "infer", path, "--target", table.answers["target"], "--out", "s.toml", *table.answers["options"]]
     code, out, err = run(*infer)

@@ -19,7 +19,6 @@ import pytest
 import statsmodels.api
 
 from fedvi import Budget, CustomModel, Schema, fit, infer_schema, simulate
-from fedvi.cli.main import main
 from fedvi.compiling import jnp
 from fedvi.errors import InputError, ValuesClipped
 from fedvi.tables import BinaryTarget, Category, Number, NumberTarget, open_table
@@ -29,23 +28,6 @@ from ugly import MINUS, ugly
 FEDVI = [sys.executable, "-c", "from fedvi.cli import main; main()"]
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in an empty directory; return its exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fedvi", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as left:
-            code = int(left.code or 0)
-        return code, *capsys.readouterr()
-
-    return command
 
 
 def people(rows: int = 300, seed: int = 0) -> pd.DataFrame:

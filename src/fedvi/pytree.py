@@ -12,14 +12,16 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, cast, dataclass_transform
 
 if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
 
-_made: set[type] = set()
+_made: dict[type, tuple[str, ...]] = {}
+"""Classes, and the names of their fields that hold data."""
+
 _waiting: list[type] = []
 
 
@@ -79,11 +81,11 @@ def static(**options: Any) -> Any:
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def pytree(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass that is a JAX pytree."""
-    made = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    _made.add(made)
+    made: Any = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    _made[made] = tuple(field.name for field in dataclasses.fields(made) if "static" not in field.metadata)
     _waiting.append(made)
     loaded_jax()
-    return made
+    return cast(type[T], made)
 
 
 def is_pytree(cls: object) -> bool:
@@ -100,9 +102,8 @@ def tree_map(function: Callable[..., Any], tree: T, *others: Any) -> T:
 
 def _tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     if type(tree) in _made:
-        names = [field.name for field in dataclasses.fields(tree) if "static" not in field.metadata]
         trees = (tree, *others)
-        parts = {name: _tree_map(function, *(getattr(each, name) for each in trees)) for name in names}
+        parts = {name: _tree_map(function, *(getattr(each, name) for each in trees)) for name in _made[type(tree)]}
         return dataclasses.replace(tree, **parts)
     if isinstance(tree, tuple):
         return tuple(_tree_map(function, *entries) for entries in zip(tree, *others, strict=True))

@@ -58,6 +58,9 @@ FOR_CUTTING = 0.1
 ADD_OR_REMOVE, SUBSTITUTE = "add or remove", "substitute"
 ACCOUNTANTS = ("pld", "rdp", "moments", "filter")
 
+ORDERS = (*(order / 10 for order in range(11, 110)), *range(11, 64), 128, 256, 512, 1024)
+"""Orders of Rényi DP at which a bound is looked for. Whole Gaussians need no library: it takes seconds to be loaded."""
+
 
 def composition(counts: Mapping[Any, int]) -> Composition:
     """Return the events that occur at all, with their counts."""
@@ -100,7 +103,7 @@ def epsilon(
             case "pld":
                 return _pld_epsilon(spent, left, relation)
             case "rdp":
-                return _rdp_epsilon(spent, left, _improved_conversion, tuple(_default_orders()))
+                return _rdp_epsilon(spent, left, _improved_conversion, ORDERS)
             case "moments":
                 return _rdp_epsilon(spent, left, _moments_conversion, tuple(range(2, 34)))
             case _:
@@ -119,7 +122,7 @@ def _exact(ideal: Callable[[float], float], spent: Composition, delta: float) ->
     distance = 2.1 * sum(count * event.distance for event, count in spent)
     if distance == 0:
         return ideal(delta)
-    bound = _rdp_epsilon(spent, delta / 2, _improved_conversion, tuple(_default_orders()))
+    bound = _rdp_epsilon(spent, delta / 2, _improved_conversion, ORDERS)
     for _ in range(3):
         left = (delta - (1 + math.exp(min(bound, MOST))) * numbers * TAU) / (1 + distance)
         if left <= delta / 2:
@@ -149,17 +152,11 @@ def _filter_epsilon(spent: Composition, delta: float, target: float) -> float:
 
 def filter_order(target: float, delta: float) -> float:
     """Return the order at which a budget of (target, delta) admits most Gaussian noise; uses no data and no output."""
-    orders = np.array(_default_orders())
+    orders = np.array(ORDERS)
     room = (target - _improved_conversion(orders, delta)) / orders
     if np.max(room) <= 0:
         raise InputError(f"Expected a larger epsilon or delta for accountant 'filter', got {target:g} and {delta:g}.")
     return float(orders[np.argmax(room)])
-
-
-def _default_orders() -> tuple[float, ...]:
-    from dp_accounting.rdp import rdp_privacy_accountant
-
-    return tuple(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
 
 
 # Privacy loss distributions
@@ -168,7 +165,7 @@ def _default_orders() -> tuple[float, ...]:
 @functools.lru_cache(maxsize=4096)
 def _pld_epsilon(spent: Composition, delta: float, relation: str) -> float:
     left = delta - _cut(spent) - CONVOLUTION
-    orders = tuple(_default_orders())
+    orders = ORDERS
     rough = _rdp_epsilon(spent, delta, _improved_conversion, orders)
     if left <= 0:
         return rough if relation == ADD_OR_REMOVE else math.inf
@@ -187,18 +184,22 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
 
     delta(epsilon) falls, so that the upper end of a bisection is a bound.
     """
-    from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
-
-    loss = GaussianPrivacyLoss(1 / mu)
     low, high = 0.0, 1.0
-    if loss.get_delta_for_epsilon(low) <= delta:
+    if _gaussian_delta(mu, low) <= delta:
         return 0.0
-    while loss.get_delta_for_epsilon(high) > delta:
+    while _gaussian_delta(mu, high) > delta:
         low, high = high, 2 * high
     while high - low > 1e-9:
         middle = (low + high) / 2
-        low, high = (middle, high) if loss.get_delta_for_epsilon(middle) > delta else (low, middle)
+        low, high = (middle, high) if _gaussian_delta(mu, middle) > delta else (low, middle)
     return high
+
+
+def _gaussian_delta(mu: float, epsilon: float) -> float:
+    """Return delta(epsilon) of a Gaussian mechanism with noise 1 / mu (Balle and Wang, 2018, theorem 8)."""
+    from scipy.special import log_ndtr, ndtr
+
+    return max(0.0, float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))))
 
 
 @functools.lru_cache(maxsize=64)
@@ -257,11 +258,11 @@ def _divergences(spent: Composition, orders: tuple[float, ...]) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def _rdp_of_step(noise_multiplier: float, sampling_rate: float, orders: tuple[float, ...]) -> np.ndarray:
+    if sampling_rate == 1:
+        return np.asarray(orders) / (2 * noise_multiplier**2)
     import dp_accounting as dp
 
-    step: Any = dp.GaussianDpEvent(noise_multiplier)
-    if sampling_rate < 1:
-        step = dp.PoissonSampledDpEvent(sampling_rate, step)
+    step = dp.PoissonSampledDpEvent(sampling_rate, dp.GaussianDpEvent(noise_multiplier))
     accountant = dp.rdp.RdpAccountant(orders, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     with _without_warnings():  # orders that do not converge are left out, which is all that it warns of
         accountant.compose(step)

@@ -73,7 +73,7 @@ def main() -> None:
     axes.text(
         0,
         -1.75,
-        "mutual TLS: who is who,\nand nothing changed on its way",
+        "signed messages over TLS: who is who,\nand nothing changed on its way",
         ha="center",
         va="center",
         size=8.5,

@@ -10,6 +10,7 @@
     │   ├── AbsurdRelease     numbers beyond what any site can know
     │   ├── OutOfSequence     replayed, reordered or skipped
     │   ├── OtherFederation   the site was set up for another one
+    │   ├── Withdrawn         its answers were taken out of the posterior
     │   ├── OtherSchema       the client encodes its rows by another feature schema
     │   └── ImproperRelease   applying it would make the posterior improper
     ├── FileFailed            a file could not be read or written now: a full disk, another process
@@ -76,6 +77,12 @@ class UnknownClient(ReleaseRefused):
     """The release comes from a client that the server does not know."""
 
     code = "unknown site"
+
+
+class Withdrawn(ReleaseRefused):
+    """The site's answers were taken out of the posterior; nothing more is taken of it."""
+
+    code = "withdrawn"
 
 
 class MalformedRelease(ReleaseRefused):

@@ -105,7 +105,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 def unfinished_name(path: Path) -> Path:
     """Return where this thread writes a file before it takes its place; what killed processes have left is removed."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.unfinished"):
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.unfinished*"):
         process = left.name.split(".")[-2].split("-")[0]
         if fcntl is not None and process.isdigit() and not _is_alive(int(process)):
             left.unlink(missing_ok=True)

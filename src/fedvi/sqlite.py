@@ -1,17 +1,16 @@
 """SQLite files: on disk before a commit returns, and errors in our words.
 
     Database   several processes use it at once: write-ahead log, one writer at a time, the others wait
-    Locked     for ledgers: one process has it, from opening to closing; rollback journal, and the folder is synced too
 
-The lock is the operating system's: a killed process leaves none behind. SQLite's own locks are of a kind that the
-system drops when the same process opens and closes the file once more, such as for a backup. Where that matters, take
-a `fedvi.files.Lock` too.
+The lock is the operating system's: a killed process leaves none behind. Files of ledgers are kinds of their own
+(`fedvi.privacy.ledger.locked`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import sqlite3
 import threading
@@ -19,13 +18,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from fedvi.errors import FedviError, FileFailed, InputError, LedgerDamaged, LedgerError, LedgerInUse
-from fedvi.files import Closing, put_in_place, unfinished_name
+from fedvi.errors import FedviError, FileFailed, InputError
+from fedvi.files import Closing, cannot_write, put_in_place, unfinished_name
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Row = tuple[Any, ...]
+PART = ("SAVEPOINT part", "RELEASE part", ("ROLLBACK TO part", "RELEASE part"))
 Record = TypeVar("Record", bound="DataclassInstance")
 
 
@@ -111,16 +111,57 @@ class Database(Closing):
         if path.stat().st_size == 0:
             raise cls.damaged(f"{path} is damaged: it is empty. Restore the newest copy.")
 
-    def of_format(self, what: str, *known: int) -> Self:
-        """Return the file if its `user_version` is a known number; otherwise close it and raise."""
-        (found,) = self.only("PRAGMA user_version")
-        if found not in known:
+    def of_format(self, what: str, *known: int, migrations: Mapping[int, str] | None = None) -> Self:
+        """Return the file if its `user_version` is a known number; otherwise close it and raise.
+
+        migrations: statements that lead from an older format to the next. A copy is kept beside the file.
+        """
+        try:
+            (found,) = self.only("PRAGMA user_version")
+            if migrations and found in migrations:
+                found = self._migrated(migrations)
+            if found not in known:
+                raise self.missing(
+                    f"Expected {self.path} to be {what} in format {known[-1]}, got format {found}: another kind of "
+                    "file, or one of another version of fedvi. Use that version."
+                )
+        except BaseException:
             self.close()
-            raise self.missing(
-                f"Expected {self.path} to be {what} in format {known[-1]}, got format {found}: another kind of file, "
-                "or one of another version of fedvi. Use that version."
-            )
+            raise
         return self
+
+    def _migrated(self, migrations: Mapping[int, str]) -> int:
+        """Lead the file to the newest format in one transaction, unless another process has, and return the format."""
+        with contextlib.ExitStack() as undo:
+            with self.transaction():
+                (found,) = self.only("PRAGMA user_version")
+                if found in migrations:
+                    undo.callback(self._kept(f"{self.path.name}.format-{found}").unlink)
+                while found in migrations:
+                    for statement in migrations[found].split(";"):
+                        self.execute(statement)
+                    found += 1
+                    self.execute(f"PRAGMA user_version = {found}")
+            undo.pop_all()
+        return int(found)
+
+    def _kept(self, name: str) -> Path:
+        """Return a copy of the file as it was committed last. No other copy is replaced."""
+        for number in itertools.count(1):
+            kept = self.path.with_name(name if number == 1 else f"{name}-{number}")
+            unfinished = unfinished_name(kept)
+            try:
+                with type(self)(self.path) as looking:  # what is in a transaction cannot copy
+                    looking.copy(unfinished)
+                put_in_place(unfinished, kept)
+                break
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise cannot_write(kept, error) from error
+            finally:
+                unfinished.unlink(missing_ok=True)
+        return kept
 
     @classmethod
     @contextlib.contextmanager
@@ -143,17 +184,32 @@ class Database(Closing):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write in one piece, alone; an exception undoes all of it."""
+        """Write in one piece, alone; an exception undoes all of it. Within another transaction, it undoes this part."""
         with self._lock, self.explained(self.path):
-            self._connection.execute(self.begin)
+            inner = self._connection.in_transaction
+            begin, commit, undo = PART if inner else (self.begin, "COMMIT", ("ROLLBACK",))
+            self._connection.execute(begin)
             try:
                 yield
-                self._connection.execute("COMMIT")
+                self._connection.execute(commit)
             except BaseException:
                 if self._connection.in_transaction:  # on a full disk SQLite may have undone it by itself
                     with contextlib.suppress(sqlite3.OperationalError):
-                        self._connection.execute("ROLLBACK")
+                        for statement in undo:
+                            self._connection.execute(statement)
                 raise
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read what belongs together, while others may write."""
+        with self._lock, self.explained(self.path):
+            inner = self._connection.in_transaction
+            self._connection.execute("SAVEPOINT looked" if inner else "BEGIN")
+            try:
+                yield
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("RELEASE looked" if inner else "COMMIT")
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run one statement and return its rows."""
@@ -180,6 +236,14 @@ class Database(Closing):
         changes = ", ".join(f"{name} = ?" for name in columns)
         self.execute(f"UPDATE {table} SET {changes} {rest}", (*columns.values(), *values))
 
+    def copy(self, path: Path) -> None:
+        """Write a copy as of now to a new file."""
+        path.touch(mode=0o600)
+        with self._lock, self.explained(self.path):
+            self._connection.execute("VACUUM INTO ?", (str(path),))
+        with open(path, "rb+") as file:
+            os.fsync(file.fileno())
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
@@ -192,55 +256,10 @@ class OfDatabase(Closing):
     def __init__(self, database: Database):
         self._database = database
 
+    def copy(self, path: Path) -> None:
+        """Write a copy as of now to a new file."""
+        self._database.copy(path)
+
     def close(self) -> None:
         """Close the file."""
         self._database.close()
-
-
-class Locked(Database):
-    """An open file that nobody else has open; for one thread."""
-
-    pragmas = ("locking_mode = EXCLUSIVE", "journal_mode = DELETE", "synchronous = EXTRA")  # EXTRA syncs the folder too
-    patience, begin, one_thread = 0.1, "BEGIN EXCLUSIVE", True
-    missing, damaged, in_use, failed = LedgerError, LedgerDamaged, LedgerInUse, LedgerError
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open an existing file, and lock it until it is closed."""
-        database = super().open(path)
-        try:
-            with database.transaction():
-                pass  # takes the lock
-            database.check()
-        except BaseException:
-            database.close()
-            raise
-        return database
-
-    @classmethod
-    def look(cls, path: Path) -> Self:
-        """Open an existing file for reading, even while another process has it locked."""
-        cls.require(path)
-        address = path.resolve().as_uri()
-        looking = cls.__new__(cls)
-        looking.path, looking._lock = path, threading.RLock()
-        for how in (
-            "mode=rw",
-            "immutable=1",
-        ):  # if locked, or not ours to write: past that, the chain tells if it is torn
-            with cls.explained(path):
-                looking._connection = cls._connect(f"{address}?{how}")
-            try:
-                looking.check()
-                break
-            except BaseException as error:
-                looking.close()
-                if how == "immutable=1" or isinstance(error, LedgerDamaged) or not isinstance(error, LedgerError):
-                    raise
-        return looking
-
-    def check(self) -> None:
-        """Raise unless SQLite finds nothing wrong with the file."""
-        problems = [row[0] for row in self.execute("PRAGMA quick_check")]
-        if problems != ["ok"]:
-            raise self.damaged(f"{self.path} is damaged: {problems[0]}. Restore the newest copy.")

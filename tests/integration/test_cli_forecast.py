@@ -9,7 +9,6 @@ from typing import Any
 import matplotlib.image
 import pytest
 
-from fedvi.federation.invitation import make_federation, unpack_kit
 from fedvi.federation.settings import SiteSettings
 from fedvi.inference import forecast
 from fedvi.tables import BinaryTarget, Category, Number, Schema
@@ -76,8 +75,7 @@ def test_a_budget_says_what_its_rows_will_tell(run: Any) -> None:
 
 
 def test_a_site_is_told_before_it_promises(tmp_path: Path) -> None:
-    make_federation(description(), tmp_path / "coordinator")
-    kit = unpack_kit(tmp_path / "coordinator" / "kits" / "north.zip")
-    settings = SiteSettings(kit, tmp_path / "rows.csv", tmp_path / "site.ledger", 1.0)
+    description().save(tmp_path / "north")
+    settings = SiteSettings(tmp_path / "north", tmp_path / "rows.csv", tmp_path / "site.ledger", 1.0)
     assert settings.forecast.startswith("a typical 90% interval will reach ")
     assert "of the evidence" in settings.forecast

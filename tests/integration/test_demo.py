@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import shutil
-import signal
 import sqlite3
-import subprocess
 import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,14 +20,17 @@ import numpy as np
 import pytest
 
 from fedvi.cli.main import main
+from fedvi.errors import NotReached
 from fedvi.federation.coordinator import Coordinator
-from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.demo.checking import Check, Files, check
-from fedvi.federation.demo.local import KINDS, Chaos, LocalFederation
+from fedvi.federation.demo.local import Chaos, LocalFederation
+from fedvi.federation.demo.proxy import FAULTS, SpoilingProxy
 from fedvi.federation.demo.run import DemoReport
+from fedvi.federation.invitation import Address
 from fedvi.federation.site import Site
 from fedvi.federation.site_file import SiteFile
-from fedvi.federation.transports.flare.processes import MARK
+from fedvi.federation.store.reader import Reader
+from fedvi.federation.transports.https import Https
 from fedvi.federation.wire import pack, unpack
 from fedvi.inference.update import init_client
 from small_federation import description, open_coordinator, open_site
@@ -80,7 +83,7 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 
 def checked(folder: Path) -> Check:
-    with CoordinatorFile.open(folder / "coordinator.db") as store:
+    with Reader.open(folder / "coordinator.db") as store:
         return check(
             store, {name: Files(folder / f"{name}.db", folder / f"{name}.ledger") for name in DESCRIPTION.sites}
         )
@@ -160,7 +163,7 @@ def test_factor_of_a_site_is_the_coordinators_bit_for_bit(folder: Path) -> None:
 
 
 def test_q_that_is_not_what_answers_say_is_found(folder: Path) -> None:
-    with CoordinatorFile.open(folder / "coordinator.db") as store:
+    with Reader.open(folder / "coordinator.db") as store:
         asked: Any = store.asked
     q = dataclasses.replace(asked.posterior, natural_mean=asked.posterior.natural_mean + 1)
     change(folder / "coordinator.db", "UPDATE federation SET asked = ?", pack(dataclasses.replace(asked, posterior=q)))
@@ -186,7 +189,8 @@ def test_q_that_is_not_what_answers_say_is_found(folder: Path) -> None:
 def test_demo_ends_with_code_1_unless_everything_holds(
     changes: dict[str, Any], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = DemoReport(10, 0, 0, 0, 0, 0, -0.1, 1e-7, accuracy=0.8, log_likelihood=-0.3, kills={}, seconds=1.0, sites=())
+    scores: dict[str, Any] = {"accuracy": 0.8, "log_likelihood": -0.3, "seconds": 1.0, "seconds_to_first": 0.5}
+    good = DemoReport(10, 0, 0, 0, 0, 0, -0.1, 1e-7, **scores, kills={}, spoilt={}, sites=())
     monkeypatch.setattr("fedvi.federation.demo.run.demonstrate", lambda *_, **__: dataclasses.replace(good, **changes))
     for options in ([], ["--json"]):
         monkeypatch.setattr(sys, "argv", ["fedvi", "federation", "demo", *options])
@@ -202,57 +206,98 @@ def test_demo_ends_with_code_1_unless_everything_holds(
             assert ("All checks passed." in printed) == (code == 0)
 
 
-class Immortal:
-    """A process that can be killed again and again."""
-
-    pid = 1
-
-    def kill(self) -> None:
-        pass
+KINDS = ("coordinator", "site", "SuperNode", "ClientApp")
 
 
-def chaos(patch: pytest.MonkeyPatch, seed: int, absent: set[str]) -> Chaos:
-    """Return chaos among processes of all kinds that are not absent."""
-    kinds = {value: kind for kind, value in KINDS.items()}
-    patch.setattr(Chaos, "_processes", lambda _, *kind: [] if kinds[kind] in absent else [Immortal()])
-    return Chaos(SimpleNamespace(), seed)  # type: ignore[arg-type]
+def chaos(seed: int, absent: set[str]) -> Chaos:
+    """Return chaos among things of all kinds, which can be killed again and again unless they are absent."""
+    federation = SimpleNamespace(victims=lambda _: {kind: lambda kind=kind: kind not in absent for kind in KINDS})
+    return Chaos(federation, seed)  # type: ignore[arg-type]
 
 
-def test_chaos_kills_every_kind_equally_often_in_an_order_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    killer = chaos(monkeypatch, 1, set())
+def test_chaos_kills_every_kind_equally_often_in_an_order_by_seed() -> None:
+    killer = chaos(1, set())
     first = [killer.strike() for _ in range(3 * len(KINDS))]
     assert killer.kills == dict.fromkeys(KINDS, 3)
-    again, other = chaos(monkeypatch, 1, set()), chaos(monkeypatch, 2, set())
+    again, other = chaos(1, set()), chaos(2, set())
     assert [again.strike() for _ in first] == first != [other.strike() for _ in first]
 
 
-def test_kind_that_is_not_there_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    absent = {"site's job"}
-    killer = chaos(monkeypatch, 0, absent)
+def test_kind_that_is_not_there_keeps_its_turn() -> None:
+    absent = {"SuperNode"}
+    killer = chaos(0, absent)
     assert {killer.strike() for _ in range(len(KINDS) - 1)} == set(KINDS) - absent
     assert killer.strike() == ""
     absent.clear()
-    assert killer.strike() == "site's job"
+    assert killer.strike() == "SuperNode"
     assert killer.kills == dict.fromkeys(KINDS, 1)
 
 
-def test_commands_of_all_parties_are_found_and_what_they_leave_is_ended(tmp_path: Path) -> None:
-    """Parties that do nothing, and a process in the folder of one, as a command that is killed leaves it."""
+def test_a_party_is_started_again_until_it_has_ended_well(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
     federation = LocalFederation.__new__(LocalFederation)
     federation.folder = tmp_path
-    federation.parties = {name: federation._party(name) for name in ("coordinator", *DESCRIPTION.sites)}
-    for party in federation.parties.values():
-        party._command = [sys.executable, "-c", "import time; time.sleep(60)"]
-    federation.ensure()
-    marked = os.environ | {MARK: str(tmp_path / "kit")}
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=marked) as left:
-        for coordinator, count in ((True, 1), (False, 2)):
-            commands = federation.commands(coordinator)
-            assert len(commands) == count
-            for command in commands:
-                command.kill()
-        for party in federation.parties.values():
-            party.wait(60)
-        assert federation.commands(True) == federation.commands(False) == []
-        federation._end_leftovers()
-        assert left.wait(10) == -signal.SIGKILL
+    party = federation._party("north", "ledger", "show", mark)  # fails: there is no ledger
+    party.ensure()
+    party.wait(60)
+    first = party.process
+    assert first is not None
+    assert first.returncode == 1
+    party.again = lambda: ["--version"]
+    party.ensure()
+    party.wait(60)
+    assert party.process is not first
+    assert party.process is not None
+    assert party.process.returncode == 0
+    party.ensure()
+    assert party.process.returncode == 0
+    assert not party.kill()
+
+
+class Upstream:
+    """A coordinator's end of a proxy: counts what comes, and answers it."""
+
+    def __init__(self) -> None:
+        self.came: list[bytes] = []
+        upstream = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                upstream.came.append(self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(200)
+                self.send_header("Content-Length", "6")
+                self.end_headers()
+                self.wfile.write(b"answer")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.mark.parametrize("fault", ["", *FAULTS])
+def test_the_proxy_spoils_as_it_says(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedvi.federation.demo.proxy.FAULTS", (fault,))
+    monkeypatch.setattr("fedvi.federation.demo.proxy.LATER", 0.2)
+    there = Upstream()
+    with SpoilingProxy(tmp_path, f"http://127.0.0.1:{there.server.server_port}", 1.0 if fault else 0.0) as proxy:
+        address = Address(f"https://127.0.0.1:{proxy.port}", proxy.pin, "f", "north", bytes(32))
+        carrier = Https(address)
+        try:
+            answer = carrier.send(b"question")
+        except NotReached:
+            answer = b""
+        time.sleep(0.5)
+        carrier.close()
+    there.server.shutdown()
+    there.server.server_close()
+    assert proxy.counts == {fault or "carried": proxy.counts[fault or "carried"]}
+    came = {"cut before": 0, "foreign error": 0, "doubled": 2, "copied later": 2}.get(fault, 1)
+    assert there.came == [b"question"] * came
+    expected = {"cut before": b"", "cut after": b"", "foreign error": b"<h1>The proxy of the house says no</h1>"}
+    if fault == "altered":
+        assert len(answer) == 6
+        assert answer != b"answer"
+    else:
+        assert answer == expected.get(fault, b"answer")

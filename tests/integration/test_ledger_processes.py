@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from fedvi.errors import (
-    LedgerInUse,
-)
-from fedvi.privacy.ledger.ledger import Ledger
+from fedvi.errors import LedgerInUse
+from fedvi.privacy.events import gaussian
+from fedvi.privacy.ledger.ledger import Ledger, read
 from ledgers import BUDGET, DATA, UPDATE
 
 OTHER_PROCESS = """
@@ -75,6 +75,39 @@ def test_a_backup_in_the_same_process_does_not_unlock(path: Path, state_director
         second = in_other_process(path)
         assert second.returncode == 17, second.stderr
         ledger.charge(UPDATE)
+        assert sum(read(path).charged.values()) == 1
+    assert sum(read(path).charged.values()) == 1  # the other process has not taken away what it went into
+
+
+CHARGES = """
+import sys, time
+from fedvi.privacy import Ledger
+from fedvi.privacy.events import gaussian
+with Ledger.open(sys.argv[1], sys.argv[2]) as ledger:
+    while True:
+        number = ledger.charge(gaussian(500.0, numbers=6))
+        print(number, flush=True)
+        time.sleep(0.001)
+"""
+
+
+def test_whoever_looks_at_a_ledger_at_work_sees_all_that_is_paid_and_disturbs_nobody(path: Path) -> None:
+    """Through many turns of the log, until it is killed."""
+    with Ledger.create(path, BUDGET, DATA) as ledger:
+        ledger.plan(gaussian(500.0, numbers=6), 50_000)
+    command = [sys.executable, "-c", CHARGES, path, DATA]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for said in map(int, itertools.islice(process.stdout, 600)):
+            if said % 6 == 0:
+                assert sum(read(path).charged.values()) >= said - 1  # entries 0 and 1 are no charges
+        process.kill()
+        said = max([said, *map(int, process.stdout.read().split())])
+    paid = sum(read(path).charged.values())
+    assert said - 1 <= paid <= said  # the last may have been paid, and not said
+    with Ledger.open(path, DATA) as ledger:
+        assert sum(ledger.book.charged.values()) == paid
+        assert not ledger.book.acknowledgements
 
 
 DIES = "lambda *_: os._exit(9)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import re
@@ -9,16 +10,18 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from browsers import chromium
 from fedvi.errors import InputError
-from fedvi.federation.page import server
-from fedvi.federation.page.page import Snapshot
+from fedvi.federation.page import page, server
+from fedvi.federation.page.metrics import Metrics
+from fedvi.federation.page.page import STATUS_EVERY, Snapshot
 from fedvi.federation.page.server import LivePage
 
 if TYPE_CHECKING:
@@ -63,7 +66,7 @@ def make_status(version: int = 40, /, **changed: Any) -> dict[str, Any]:
     return status | changed
 
 
-def ask(live: LivePage, path: str = "/", method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+def ask(live: LivePage, path: str = "/", method: str = "GET", **headers: str) -> tuple[int, Message, str]:
     """Return status, headers and text of an answer."""
     place = urlsplit(live.address)
     connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=10)
@@ -71,7 +74,7 @@ def ask(live: LivePage, path: str = "/", method: str = "GET", **headers: str) ->
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
-    return answer.status, dict(answer.headers), text
+    return answer.status, answer.headers, text
 
 
 # The server
@@ -114,7 +117,7 @@ def test_page_is_to_look_at_only(plain: LivePage, method: str) -> None:
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost:1@evil", ""])
 def test_other_names_that_point_to_loopback_are_refused(plain: LivePage, host: str) -> None:
     code, _, text = ask(plain, "/status.json", Host=host)
-    assert code == 421
+    assert code == (400 if "@" in host else 421)
     assert "north" not in text
 
 
@@ -171,28 +174,104 @@ def test_what_cannot_be_is_said() -> None:
 def test_many_who_ask_are_one_who_computes() -> None:
     calls = []
 
-    def status() -> dict[str, Any]:
-        calls.append(time.monotonic())
+    def compute() -> bytes:
+        calls.append(threading.current_thread())
         time.sleep(0.05)
-        return {"number": len(calls), "nan": float("nan"), "deep": [(float("inf"), 1)]}
+        return str(len(calls)).encode()
 
-    snapshot = Snapshot(status, every=0.3)
-    with ThreadPoolExecutor(16) as pool:
-        answers = set(pool.map(lambda _: snapshot(), range(64)))
-    assert answers == {(200, b'{"number":1,"nan":null,"deep":[[null,1]]}')}
-    time.sleep(0.35)
-    assert json.loads(snapshot()[1])["number"] == 2
+    async def ask_again_and_again() -> None:
+        snapshot = Snapshot(compute, every=0.3)
+        assert set(await asyncio.gather(*(snapshot() for _ in range(64)))) == {(200, b"1")}
+        await asyncio.sleep(0.35)
+        assert await snapshot() == (200, b"2")
+
+    asyncio.run(ask_again_and_again())
+    assert threading.main_thread() not in calls
+
+
+def test_numbers_that_are_not_finite_are_null() -> None:
+    with LivePage(lambda: {"nan": float("nan"), "deep": [(float("inf"), 1)]}) as live:
+        assert ask(live, "/status.json")[2] == '{"nan":null,"deep":[[null,1]]}'
 
 
 def test_an_error_is_an_answer_without_its_details(capfd: pytest.CaptureFixture[str]) -> None:
-    def status() -> dict[str, Any]:
-        raise KeyError("a secret place")
+    broken = True
 
-    with LivePage(status) as live:
-        code, _, text = ask(live, "/status.json")
-        assert (code, text) == (503, '{"error":"KeyError"}')
+    def status() -> dict[str, Any]:
+        if broken:
+            raise KeyError("a secret place")
+        return make_status()
+
+    with LivePage(status, metrics=lambda: bytes(status()["version"])) as live:
+        for path in ("/status.json", "/metrics"):
+            code, headers, text = ask(live, path)
+            assert (code, headers["Content-Type"], text) == (503, "application/json", '{"error":"KeyError"}')
         assert ask(live)[0] == 200
+        broken = False
+        time.sleep(STATUS_EVERY)
+        assert [ask(live, path)[0] for path in ("/status.json", "/metrics")] == [200, 200]
     assert capfd.readouterr().err == ""
+
+
+def test_who_waits_too_long_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "LONGEST_WAIT", 0.1)
+    go_on = threading.Event()
+    with LivePage(lambda: go_on.wait(10)) as live:
+        code, _, text = ask(live, "/status.json")
+        assert (code, text) == (503, '{"error":"Busy"}')
+        assert ask(live)[0] == 200  # nobody waits for the status but those who ask for it
+        go_on.set()
+        time.sleep(0.2)
+        assert ask(live, "/status.json")[2] == "true"
+
+
+def test_metrics_are_there_for_those_who_may_look() -> None:
+    with LivePage(make_status) as live:
+        assert ask(live, "/metrics")[0] == 404
+    metrics = Metrics()
+    metrics.handled(0.01, 200)
+    with LivePage(make_status, metrics.text) as live:
+        code, headers, text = ask(live, "/metrics")
+        assert (code, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert headers["Cache-Control"] == "no-store"
+        found = {family.name: family for family in text_string_to_metric_families(text)}
+        assert [(one.labels, one.value) for one in found["fedvi_messages"].samples] == [({"code": "200"}, 1)]
+        assert ask(live, "/metrics", Host="evil.example")[0] == 421
+        assert ask(live, "/metrics", "POST")[0] == 405
+    with LivePage(make_status, metrics.text, host="0.0.0.0", token=TOKEN) as live:
+        assert ask(live, "/metrics")[0] == 401
+        assert ask(live, "/metrics", Authorization=f"Bearer {TOKEN[::-1]}")[0] == 401
+        assert ask(live, "/metrics", Authorization=f"Bearer {TOKEN}")[0] == 200
+
+
+def test_the_page_shares_an_event_loop_without_holding_it_up() -> None:
+    computing = threading.Event()
+
+    def status() -> dict[str, Any]:
+        computing.set()
+        time.sleep(0.5)
+        return make_status()
+
+    async def serve() -> tuple[int, float]:
+        live = LivePage(status)
+        live.listen()
+        asked = asyncio.create_task(asyncio.to_thread(ask, live, "/status.json"))
+        longest, last = 0.0, time.monotonic()
+        while not asked.done():
+            await asyncio.sleep(0.005)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        live.stop()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.to_thread(ask, live)
+        return asked.result()[0], longest
+
+    code, longest = asyncio.run(serve())
+    assert computing.is_set()
+    assert code == 200
+    assert longest < 0.4
+
+
+# Clients that are slow, greedy or broken
 
 
 def drip(connection: socket.socket, end: float) -> None:
@@ -202,31 +281,57 @@ def drip(connection: socket.socket, end: float) -> None:
         time.sleep(0.05)
 
 
-def connections() -> int:
-    """Count the threads that serve a connection."""
-    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
-
-
 def test_slow_and_greedy_clients_are_let_go(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(server, "LONGEST_CONNECTION", 0.6)
+    monkeypatch.setattr(server, "LONGEST_CONNECTION", 1.5)
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 4)
-    with LivePage(make_status) as live:
+    with LivePage(lambda: "x" * 50_000_000) as live:
         place = urlsplit(live.address)
         greedy = [socket.create_connection((place.hostname, place.port), 5) for _ in range(8)]
         began = time.monotonic()
-        while connections() < 4 and time.monotonic() < began + 3:
-            time.sleep(0.01)
-        assert connections() == 4
+        assert [one.recv(1) for one in greedy[4:]] == [b""] * 4
+        greedy[1].sendall(b"GET /status.json HTTP/1.1\r\nHost: localhost\r\n\r\n")  # and takes nothing
+        greedy[2].sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+        assert time.monotonic() < began + 1
         with pytest.raises((ConnectionError, TimeoutError)):
             drip(greedy[0], began + 5)
         assert time.monotonic() < began + 3
+        assert sum(map(len, iter(lambda: greedy[1].recv(1 << 20), b""))) < 50_000_000
+        assert greedy[2].recv(1) == greedy[3].recv(1) == b""
         for one in greedy:
             one.close()
-        while connections() and time.monotonic() < began + 5:
-            time.sleep(0.05)
-        assert connections() == 0
-        assert ask(live, "/status.json")[0] == 200
+        assert ask(live)[0] == 200
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01",  # TLS
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        b"GET /?" + b"a" * 10_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc",
+    ],
+)
+def test_what_is_no_request_of_a_page_is_not_answered(
+    guarded: LivePage, sent: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = urlsplit(guarded.address)
+    with socket.create_connection((place.hostname, place.port), 10) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer in (b"", b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert ask(guarded)[0] == 401
+    assert capfd.readouterr().err == ""
+
+
+def test_a_request_without_a_host_is_refused(plain: LivePage) -> None:
+    place = urlsplit(plain.address)
+    with socket.create_connection((place.hostname, place.port), 10) as connection:
+        connection.sendall(b"GET /status.json HTTP/1.0\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 421 ")
 
 
 # The page in a browser

@@ -41,6 +41,7 @@ LAYERS = [
         "errors",
         "files",
         "lazy",
+        "logs",
         "numerics",
         "pytree",
         "sqlite",

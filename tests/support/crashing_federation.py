@@ -60,10 +60,10 @@ def work_at_a_site(folder: str, number: str) -> None:
         coordinator.handle(name, b"warm up: compile nothing, but import what is needed")
         say("ready")
 
-        def send(data: bytes) -> bytes:
-            request = wire.decode(data, wire.Request, 1 << 20)
-            say("sent", request.kind, request.sequence, hashlib.sha256(data).hexdigest())
-            got = coordinator.handle(name, data)
+        def send(body: bytes, **_: bool) -> bytes:
+            request = wire.decode(body, wire.Request, 1 << 20)
+            say("sent", request.kind, request.sequence, hashlib.sha256(body).hexdigest())
+            got = coordinator.handle(name, body)
             say("answered", request.kind, request.sequence)
             return got
 

@@ -1,4 +1,4 @@
-"""Documents whose code runs."""
+"""Documents whose code and commands run."""
 
 from __future__ import annotations
 
@@ -25,3 +25,20 @@ def run_blocks(document: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
             exec(compile(code, str(document), "exec"), names)
         if shown:
             assert printed.getvalue() == shown
+
+
+def shell_blocks(document: Path, name: str) -> list[tuple[str, str]]:
+    """Return the commands between the lines `<!-- NAME -->` and `<!-- end of NAME -->`, and what is shown after them.
+
+    That is the text block that follows commands before others do; empty if there is none.
+    """
+    _, part, _ = re.split(rf"<!-- (?:end of )?{name} -->\n", document.read_text())
+    found = re.findall(r"```(bash|text)\n(.*?)```", part, re.DOTALL)
+    after = [*found[1:], ("", "")]
+    blocks = [
+        (text, next_text if kind == "text" else "")
+        for (own, text), (kind, next_text) in zip(found, after, strict=True)
+        if own == "bash"
+    ]
+    assert blocks
+    return blocks

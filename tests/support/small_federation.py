@@ -13,6 +13,7 @@ from fedvi.federation.coordinator import Coordinator
 from fedvi.federation.description import Description
 from fedvi.federation.site import Site
 from fedvi.federation.wire import Answer, Declared, Request
+from fedvi.federation.worker import open_worker
 from fedvi.inference.rows import CheckedTable
 from fedvi.privacy import Budget
 from fedvi.tables import BinaryTarget, Number, Schema
@@ -39,9 +40,17 @@ def open_coordinator(folder: Path, chosen: Description) -> Coordinator:
     return Coordinator.open(path) if path.exists() else Coordinator.create(path, chosen)
 
 
-def open_site(folder: Path, chosen: Description, number: int = 0, epsilon: float = 1.0) -> Site:
+def site_of(
+    path: Path, chosen: Description, rows: CheckedTable, budget: Budget, ledger: Path, *more: Any, now: bool = True
+) -> Site:
+    """Open a site with these rows. more: as `open_worker` takes it."""
+    return Site.open(path, chosen, ledger, lambda: open_worker(chosen, rows, budget, ledger, *more), now)
+
+
+def open_site(folder: Path, chosen: Description, number: int = 0, epsilon: float = 1.0, *, now: bool = True) -> Site:
     name = chosen.sites[number]
-    return Site.open(folder / f"{name}.db", chosen, rows_of(number), Budget(epsilon), folder / f"{name}.ledger")
+    place, ledger = folder / f"{name}.db", folder / f"{name}.ledger"
+    return site_of(place, chosen, rows_of(number), Budget(epsilon), ledger, now=now)
 
 
 def answers(chosen: Description, seed: int, count: int) -> dict[str, np.ndarray]:

@@ -19,7 +19,6 @@ from fedvi.audit import Subject
 from fedvi.audit.subject import everybody, silent
 from fedvi.federation import wire
 from fedvi.federation.description import Description
-from fedvi.federation.site import Site
 from fedvi.federation.wire import Answer, Request
 from fedvi.numerics import widen
 from fedvi.privacy import Budget, lattice
@@ -28,6 +27,7 @@ from fedvi.privacy.ledger.ledger import read
 from fedvi.privacy.sampling import System
 from fedvi.tables import BinaryTarget, Number, Schema
 from recognition import CHANCE, RUNS, possible, right, says_present
+from small_federation import site_of
 
 ROWS, FEATURES = 1000, 57
 
@@ -96,7 +96,7 @@ def messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Messages:
         folder.mkdir()
         monkeypatch.setenv("FEDVI_STATE_DIR", str(folder))  # a machine of its own
         ledger = folder / "ledger"
-        with Site.open(folder / "site.db", DESCRIPTION, rows, BUDGET, ledger, (), ROWS) as client:
+        with site_of(folder / "site.db", DESCRIPTION, rows, BUDGET, ledger, (), ROWS) as client:
             client.request()
             client.receive(honest)
             data = client.request()

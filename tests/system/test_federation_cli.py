@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import tomllib
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,18 +19,19 @@ import numpy as np
 import pytest
 
 from fedvi import console
-from fedvi.cli import federation as federation_cli
+from fedvi.cli import coordinator as coordinator_cli
 from fedvi.cli.main import main
 from fedvi.console import progress
 from fedvi.errors import LedgerRolledBack
 from fedvi.federation.coordinator import Coordinator
-from fedvi.federation.coordinator_file import CoordinatorFile
-from fedvi.federation.demo.local import free_port
+from fedvi.federation.demo.engines import free_port
 from fedvi.federation.description import Description
-from fedvi.federation.records import SiteRecord
+from fedvi.federation.making import invite
+from fedvi.federation.service import ask_to_stop
 from fedvi.federation.settings import SiteSettings
-from fedvi.federation.status import ago, status_of
-from fedvi.federation.transports.flare.processes import MARK
+from fedvi.federation.store.file import CoordinatorFile
+from fedvi.federation.store.records import SiteRecord
+from fedvi.federation.store.status import ago, status_of
 from fedvi.fitting import Fitted
 from fedvi.privacy.ledger import ledger as ledgers
 from small_federation import SCHEMA
@@ -55,9 +55,7 @@ def write_description(folder: Path, updates: int = 10, **changes: str) -> Path:
     SCHEMA.save(folder / "schema.toml")
     lines = {"name": '"trial"', "sites": '["north", "south"]', "schema": '"schema.toml"', **changes}
     top = "".join(f"{key} = {value}\n" for key, value in lines.items())
-    text = (
-        f'{top}[coordinator]\nhost = "localhost"\nport = {free_port()}\n[training]\nrows = 400\nupdates = {updates}\n'
-    )
+    text = f'{top}[coordinator]\nurl = "https://localhost:{free_port()}"\n[training]\nrows = 400\nupdates = {updates}\n'
     (folder / "federation.toml").write_text(text)
     return folder / "federation.toml"
 
@@ -100,25 +98,14 @@ def test_template_is_a_federation_that_can_be_made(tmp_path: Path, here: Here) -
     assert {"name", "sites", "schema", "coordinator", "training", "privacy", "start", "stop"} <= set(content)
     SCHEMA.save(tmp_path / "schema.toml")
     (tmp_path / "federation.toml").write_text(text)
+    code, _, err = here("federation", "init", tmp_path / "federation.toml", "--out", tmp_path / "made")
+    assert code == 2
+    assert "placeholder 'https://coordinator.example.org:8443'" in err
+    (tmp_path / "federation.toml").write_text(text.replace("coordinator.example.org", "localhost"))
     code, out, err = here("federation", "init", tmp_path / "federation.toml", "--out", tmp_path / "made")
     assert (code, err) == (0, "")
-    for site in content["sites"]:
-        assert str(tmp_path / "made" / "kits" / f"{site}.zip") in out
-        assert (tmp_path / "made" / "kits" / f"{site}.zip").stat().st_mode & 0o077 == 0
-    assert not (tmp_path / "made" / "kits" / content["sites"][0]).exists()
-
-
-def test_kit_holds_the_federation_and_nothing_of_other_parties(made: Path) -> None:
-    with zipfile.ZipFile(made / "kits" / "north.zip") as kit:
-        names = set(kit.namelist())
-        texts = b"".join(kit.read(name) for name in names if not name.endswith("/"))
-    assert {"fedvi/federation.toml", "fedvi/schema.toml"} <= names
-    assert not any(name.endswith(".sh") for name in names)
-    own = [
-        (made / "server" / "startup" / "server.key").read_bytes(),
-        (made / "admin" / "startup" / "client.key").read_bytes(),
-    ]
-    assert all(key not in texts for key in own)
+    assert all(f"fedvi federation invite {tmp_path / 'made'} {site}" in out for site in content["sites"])
+    assert (tmp_path / "made").stat().st_mode & 0o077 == 0
 
 
 def test_made_federation_is_not_made_again(made: Path, here: Here) -> None:
@@ -133,7 +120,7 @@ def test_made_federation_is_not_made_again(made: Path, here: Here) -> None:
     ("changes", "said"),
     [
         ({"sites": '["North"]'}, "lower-case"),
-        ({"sites": '["server"]'}, "server"),
+        ({"sites": '["coordinator"]'}, "coordinator"),
         ({"schema": '"nowhere.toml"'}, "nowhere.toml"),
         ({"nonsense": "1"}, "nonsense"),
     ],
@@ -165,20 +152,38 @@ def test_status_and_export_before_anybody_joined(made: Path, tmp_path: Path, her
     assert "federation init" in err
 
 
-def joining(kit: Path, table: Path, ledger: Path, *more: str) -> tuple[Any, ...]:
-    return ("site", "join", kit, "--data", table, "--eps", "1", "--ledger", ledger, *more)
+@pytest.fixture(scope="module")
+def served(made: Path) -> Iterator[Path]:
+    """The same, at work."""
+    run("federation", "start", made, "--background", "--no-page")
+    yield made
+    ask_to_stop(made / "start.pid")
 
 
-def kit_of(made: Path, folder: Path, site: str = "north") -> Path:
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where somebody joins: with an invitation, into a folder."""
+
+    line: str
+    home: Path
+
+    def joining(self, table: Path, ledger: Path, *more: Any) -> tuple[Any, ...]:
+        how = ("--data", table, "--eps", "1", "--ledger", ledger, "--folder", self.home)
+        return ("site", "join", self.line, *how, *more)
+
+
+def place_in(made: Path, folder: Path, site: str = "north") -> Place:
     folder.mkdir(exist_ok=True)
-    kit = folder / f"{site}.zip"
-    kit.write_bytes((made / "kits" / f"{site}.zip").read_bytes())
-    return kit
+    return Place(invite(made, site), folder / site)
 
 
-def test_who_does_not_promise_has_made_no_ledger(made: Path, tmp_path: Path) -> None:
-    kit, table = kit_of(made, tmp_path), write_table(tmp_path / "table.csv", 0)
-    command = [*FEDVI, *map(str, joining(kit, table, tmp_path / "ledger"))]
+def nobody_works(settings: SiteSettings, site: Any) -> None:
+    """Replace the work of a site, which would go on to the end of the federation."""
+
+
+def test_who_does_not_promise_has_made_no_ledger(served: Path, tmp_path: Path) -> None:
+    place, table = place_in(served, tmp_path), write_table(tmp_path / "table.csv", 0)
+    command = [*FEDVI, *map(str, place.joining(table, tmp_path / "ledger"))]
     done = subprocess.run(command, input="n\n", capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "epsilon 1 at delta 1e-05" in done.stdout
@@ -196,11 +201,11 @@ def test_who_does_not_promise_has_made_no_ledger(made: Path, tmp_path: Path) -> 
     ],
 )
 def test_tables_that_do_not_fit_the_schema_are_refused_before_anything_is_made(
-    text: str, said: str, made: Path, tmp_path: Path, here: Here
+    text: str, said: str, served: Path, tmp_path: Path, here: Here
 ) -> None:
-    kit, table = kit_of(made, tmp_path), tmp_path / "table.csv"
+    place, table = place_in(served, tmp_path), tmp_path / "table.csv"
     table.write_text(text)
-    code, _, err = here(*joining(kit, table, tmp_path / "ledger", "--yes"))
+    code, _, err = here(*place.joining(table, tmp_path / "ledger", "--yes"))
     assert code == 2
     assert said in err
     assert len(err.splitlines()) == 1
@@ -223,48 +228,98 @@ def test_tables_that_do_not_fit_the_schema_are_refused_before_anything_is_made(
     ],
 )
 def test_no_site_refuses_because_of_what_a_row_holds(
-    line: str, said: list[str], made: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+    line: str, said: list[str], served: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refusal would be a noiseless answer about rows; people at the site are told, and nobody else."""
-    monkeypatch.setattr("fedvi.cli.site._work", lambda settings: None)  # noqa: ARG005
-    kit, table = kit_of(made, tmp_path), write_table(tmp_path / "table.csv", 0)
+    monkeypatch.setattr("fedvi.cli.join.work", nobody_works)
+    place, table = place_in(served, tmp_path), write_table(tmp_path / "table.csv", 0)
     table.write_text(table.read_text() + line + "\n")
-    code, out, err = here(*joining(kit, table, tmp_path / "ledger", "--yes"))
+    code, out, err = here(*place.joining(table, tmp_path / "ledger", "--yes"))
     assert (code, err) == (0, "")
     assert all(words in out for words in said), out
     assert ledgers.read(tmp_path / "ledger").public_rows == 200
 
 
-def test_wrong_kits_and_options_are_named(made: Path, tmp_path: Path, here: Here) -> None:
-    kit, table = kit_of(made, tmp_path), write_table(tmp_path / "table.csv", 0)
+def test_wrong_invitations_folders_and_options_are_named(served: Path, tmp_path: Path, here: Here) -> None:
+    place, table = place_in(served, tmp_path), write_table(tmp_path / "table.csv", 0)
     for arguments, said in (
-        (("site", "join", tmp_path / "none.zip"), "there is none"),
-        (("site", "join", table), "no zip file"),
-        (("site", "join", kit, "--eps", "1"), "missing: --data, --ledger"),
-        (("site", "join", kit), "Nobody has joined"),
-        (("site", "status", tmp_path / "other.zip"), "site join first"),
-        (("site", "pause", kit), "Nobody has joined"),
-        (joining(kit, table, tmp_path / "ledger", "--yes", "--eps", "-1"), "eps"),
+        (("site", "join", tmp_path / "none"), "Expected an invitation"),
+        (("site", "join", table), "Expected an invitation"),
+        (("site", "join", place.line[:-9]), "This invitation is not whole"),
+        (("site", "join", place.line, "--folder", place.home, "--eps", "1"), "missing: --data, --ledger"),
+        (("site", "join", place.home), "Nobody has joined"),
+        (("site", "status", tmp_path / "other"), "site join first"),
+        (("site", "pause", place.home), "Nobody has joined"),
+        (place.joining(table, tmp_path / "ledger", "--yes", "--eps", "-1"), "eps"),
     ):
         code, _, err = here(*arguments)
         assert code == 2, arguments
         assert said in err
         assert len(err.splitlines()) == 1
+        assert place.line not in err
+
+
+def test_an_invitation_comes_from_standard_input_and_lets_in_once(served: Path, tmp_path: Path) -> None:
+    place, table = place_in(served, tmp_path), write_table(tmp_path / "table.csv", 0)
+    arguments = list(map(str, place.joining(table, tmp_path / "ledger")))
+    arguments[2] = "-"
+    done = subprocess.run([*FEDVI, *arguments], input=place.line, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1  # nobody can confirm: standard input is used up
+    assert "You are about to promise" in done.stdout
+    other = dataclasses.replace(place, home=tmp_path / "other")
+    refused = run(*other.joining(table, tmp_path / "other.ledger", "--yes"), code=3)
+    assert "This invitation was used already" in refused
+    assert place.line not in refused
+
+
+def test_a_policy_may_ask_for_a_person(served: Path, tmp_path: Path, here: Here) -> None:
+    place, table = place_in(served, tmp_path), write_table(tmp_path / "table.csv", 0)
+    (tmp_path / "policy.toml").write_text("ask_before_first_release = true")
+    code, _, err = here(*place.joining(table, tmp_path / "ledger", "--yes"))
+    assert code == 2
+    assert "ask_before_first_release" in err
+    assert not (tmp_path / "ledger").exists()
+    (tmp_path / "policy.toml").write_text("largest_epsilon = 0.5")
+    code, _, err = here(*place.joining(table, tmp_path / "ledger", "--yes"))
+    assert code == 2
+    assert "refuses epsilon 1" in err
+
+
+def test_a_site_takes_a_new_key_and_a_revoked_one_is_refused(
+    served: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, table = place_in(served, tmp_path), write_table(tmp_path / "table.csv", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr("fedvi.cli.join.work", nobody_works)
+        assert here(*place.joining(table, tmp_path / "ledger", "--yes"))[0] == 0
+    before = (place.home / "site.key").read_bytes()
+    assert here("site", "rekey", place.home)[0] == 0
+    new = (place.home / "site.key").read_bytes()
+    assert new != before
+    (place.home / "site.next.key").write_bytes(new)  # as if the answer had been lost
+    (place.home / "site.key").write_bytes(before)
+    assert here("site", "rekey", place.home)[0] == 0
+    assert (place.home / "site.key").read_bytes() == new
+    assert here("federation", "revoke", served, "north")[0] == 0
+    code, _, err = here("site", "join", place.home, "--yes")
+    assert code == 3
+    assert "revoked" in err
+    assert here("federation", "revoke", served, "nobody")[0] == 1
 
 
 def test_what_people_accepted_at_joining_holds_once(
-    made: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+    served: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A backup of the ledger that somebody restores later is noticed, although one was accepted before."""
-    monkeypatch.setattr("fedvi.cli.site._work", lambda settings: None)  # noqa: ARG005
-    kit, table, ledger = kit_of(made, tmp_path), write_table(tmp_path / "table.csv", 0), tmp_path / "ledger"
+    monkeypatch.setattr("fedvi.cli.join.work", nobody_works)
+    place, table, ledger = place_in(served, tmp_path), write_table(tmp_path / "table.csv", 0), tmp_path / "ledger"
     backup = tmp_path / "backup"
 
     def join(*more: str) -> tuple[int, str, str]:
-        return here(*joining(kit, table, ledger, "--yes", *more))
+        return here(*place.joining(table, ledger, "--yes", *more))
 
     def release_and_restore() -> None:
-        with SiteSettings.load(kit.with_suffix("")).open() as client, Coordinator.open(tmp_path / "there.db") as server:
+        with SiteSettings.load(place.home).open() as client, Coordinator.open(tmp_path / "there.db") as server:
             for _ in range(3):
                 request = client.request()
                 assert request is not None
@@ -273,41 +328,22 @@ def test_what_people_accepted_at_joining_holds_once(
 
     assert join()[0] == 0
     shutil.copy(ledger, backup)
-    Coordinator.create(tmp_path / "there.db", Description.load(made)).close()
+    Coordinator.create(tmp_path / "there.db", Description.load(served)).close()
     release_and_restore()
     assert "accept 'rolled back'" in join()[2]
     assert join("--accept", "rolled back")[0] == 0
-    assert SiteSettings.load(kit.with_suffix("")).accept == ()
+    assert SiteSettings.load(place.home).accept == ()
     release_and_restore()
     with pytest.raises(LedgerRolledBack):
-        SiteSettings.load(kit.with_suffix("")).open()
-    assert "accept 'rolled back'" in here("site", "join", kit, "--yes")[2]
-
-
-def test_joining_again_ends_what_a_killed_command_has_left_at_work(
-    made: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such as a job, which has the ledger open."""
-    monkeypatch.setattr("fedvi.cli.site._work", lambda settings: None)  # noqa: ARG005
-    kit, ledger = kit_of(made, tmp_path), tmp_path / "ledger"
-    arguments = joining(kit, write_table(tmp_path / "table.csv", 0), ledger, "--yes")
-    assert here(*arguments)[0] == 0
-    lines = "import sys, time", "from fedvi.sqlite import Locked", "from pathlib import Path"
-    hold = "kept = Locked.open(Path(sys.argv[1])); print('locked', flush=True); time.sleep(120)"
-    command = [sys.executable, "-c", "; ".join((*lines, hold)), str(ledger)]
-    marked = os.environ | {MARK: str(kit.with_suffix("") / "engine")}
-    with subprocess.Popen(command, env=marked, stdout=subprocess.PIPE, text=True) as job:
-        assert job.stdout is not None
-        assert job.stdout.readline() == "locked\n"
-        code, _, err = here(*arguments)
-        job.kill()
-    assert (code, err) == (0, "")
+        SiteSettings.load(place.home).open()
+    assert "accept 'rolled back'" in here("site", "join", place.home, "--yes")[2]
 
 
 def test_status_of_a_coordinator_says_why_messages_were_refused_and_what_to_do(
     made: Path, tmp_path: Path, here: Here
 ) -> None:
-    folder = shutil.copytree(made, tmp_path / "copy")
+    folder = tmp_path / "copy"
+    assert here("federation", "backup", made, folder)[0] == 0
     with Coordinator.open(folder / "coordinator.db") as server:
         server.handle("north", b"nonsense")
     code, out, _ = here("federation", "status", folder)
@@ -318,18 +354,18 @@ def test_status_of_a_coordinator_says_why_messages_were_refused_and_what_to_do(
 
 
 def test_status_of_a_site_says_what_was_spent_and_what_to_do(
-    made: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+    served: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedvi.cli.site._work", lambda settings: None)  # noqa: ARG005
-    kit = kit_of(made, tmp_path)
-    assert here(*joining(kit, write_table(tmp_path / "table.csv", 0), tmp_path / "ledger", "--yes"))[0] == 0
-    here("site", "pause", kit)
-    code, out, _ = here("site", "status", kit)
+    monkeypatch.setattr("fedvi.cli.join.work", nobody_works)
+    place = place_in(served, tmp_path)
+    assert here(*place.joining(write_table(tmp_path / "table.csv", 0), tmp_path / "ledger", "--yes"))[0] == 0
+    here("site", "pause", place.home)
+    code, out, _ = here("site", "status", place.home)
     assert code == 0
     assert "this site: never heard by the coordinator, wanted: paused; its command is not running." in out
     assert "Last answer of the coordinator: none yet." in out
     assert f"Spent: epsilon 0 of 1 at delta 1e-05. Ledger: {tmp_path / 'ledger'}" in out
-    assert f"Go on: fedvi site join {kit.with_suffix('')}" in out
+    assert f"Go on: fedvi site join {place.home}" in out
 
 
 @pytest.mark.parametrize(
@@ -353,7 +389,7 @@ def test_words_of_sites_are_shown_as_they_are(made: Path, capsys: pytest.Capture
     with CoordinatorFile.open(made / "coordinator.db") as store:
         status = status_of(store)
     named = dataclasses.replace(status.sites[0], name="[/red]", state="[bold]")
-    console.show(federation_cli.table_of(dataclasses.replace(status, sites=(named,))))
+    console.show(coordinator_cli.table_of(dataclasses.replace(status, sites=(named,))))
     shown = capsys.readouterr().out
     assert "[/red]" in shown
     assert "[bold]" in shown
@@ -372,8 +408,6 @@ def ended() -> Iterator[list[tuple[str, Path]]]:
     """Collect what runs in the background, and end it whatever happens."""
     started: list[tuple[str, Path]] = []
     yield started
-    from fedvi.federation.service import ask_to_stop
-
     for _, pid in started:
         ask_to_stop(pid)
 
@@ -399,13 +433,13 @@ def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]], her
 
     def start() -> None:
         ended.append(("coordinator", folder / "start.pid"))
-        run("federation", "start", folder, "--background", "--test", tables["north"])
+        run("federation", "start", folder, "--background", "--no-page", "--test", tables["north"])
 
     def join(site: str) -> Path:
-        kit = kit_of(folder, tmp_path / site, site)
-        ended.append((site, kit.with_suffix("") / "fedvi" / "join.pid"))
-        run(*joining(kit, tables[site], tmp_path / site / "ledger", "--yes", "--background"))
-        return kit.with_suffix("")
+        place = place_in(folder, tmp_path / site, site)
+        ended.append((site, place.home / "join.pid"))
+        run(*place.joining(tables[site], tmp_path / site / "ledger", "--yes", "--background"))
+        return place.home
 
     start()
     assert "is running already" in run("federation", "start", folder, "--no-page", code=2)
@@ -414,7 +448,7 @@ def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]], her
     run("site", "pause", north)
     eventually(lambda: states()["north"].state == "paused")
     assert json.loads(run("site", "status", north, "--json"))["state"] == "paused"
-    run("federation", "add", folder, "west")
+    assert run("federation", "invite", folder, "west").startswith("fedvi1_")
     west = join("west")
     eventually(lambda: states()["west"].sequence >= 1)
     assert "Stopped" in run("federation", "stop", folder)
@@ -440,8 +474,8 @@ def test_life_of_a_federation(tmp_path: Path, ended: list[tuple[str, Path]], her
     assert all(site.epsilon is not None and site.epsilon <= 1 for site in fitted.sites)
     assert np.asarray(fitted.posterior.mean)[1] > 0 > np.asarray(fitted.posterior.mean)[2]
     assert "epsilon" in run("federation", "status", folder)
-    assert "The federation is over" in run("federation", "start", folder, "--no-page")
-    for site, kit in (("north", north), ("south", south), ("west", west)):
-        found = json.loads(run("site", "status", kit, "--json"))
+    assert "Over: every site" in run("federation", "start", folder, "--no-page")
+    for site, home in (("north", north), ("south", south), ("west", west)):
+        found = json.loads(run("site", "status", home, "--json"))
         assert found["releases"] == 20, site
         assert not found["running"]

@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 
 from fedvi.errors import InputError
 from fedvi.federation import description as projects
-from fedvi.federation.description import Description, StoppingRule
-from fedvi.federation.turns import Start
+from fedvi.federation.description import Description
+from fedvi.federation.names import HOST, RESERVED
+from fedvi.federation.store.turns import Start, StoppingRule
 from fedvi.tables import BinaryTarget, Number, NumberTarget, Schema
 from small_federation import SCHEMA
 
-names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True).filter(
-    lambda name: name not in projects.RESERVED
-)
+names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True).filter(lambda name: name not in RESERVED)
+hosts = st.from_regex(HOST, fullmatch=True).filter(lambda host: len(host) < 100)
+ports = st.just("") | st.integers(1, 65535).map(":{}".format)
 positives = st.floats(1e-6, 1e6)
 rules = st.builds(StoppingRule, st.floats(0, 1000))
 starts = st.builds(Start, st.just(1), st.floats(10, 1e6))
@@ -34,8 +35,10 @@ some_projects = st.builds(
     sites=st.lists(names, min_size=1, max_size=6, unique=True).map(tuple),
     schema=st.just(SCHEMA),
     rows=st.integers(100, 10**7),
-    host=st.from_regex(projects.HOST, fullmatch=True).filter(lambda host: len(host) < 100),
-    port=st.integers(1, 65535),
+    url=st.just("")
+    | st.builds("https://{}{}{}".format, hosts, ports, st.from_regex(r"(/[a-z.-]{0,9})?", fullmatch=True)),
+    tls=st.sampled_from(["own", "system"]) | st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    reserve=st.integers(0, 8),
     updates=st.none() | st.integers(20, 1000),
     prior_sd=st.none() | st.floats(0.003, 1e4),
     priors=st.dictionaries(st.sampled_from(["a", "(intercept)"]), st.tuples(st.floats(-5, 5), st.floats(0.01, 9))),
@@ -124,10 +127,18 @@ CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("training.rows", {"training": {"rows": 1e3}}),
     ("rows", {"training": {"rows": 1}}),
     ("updates", {"training": {"rows": 100, "updates": 0}}),
-    ("port", {"coordinator": {"port": 0}}),
-    ("port", {"coordinator": {"port": 65536}}),
-    ("coordinator.port", {"coordinator": {"port": "8002"}}),
-    ("coordinator.host", {"coordinator": {"host": 1}}),
+    ("url", {"coordinator": {"url": "https://localhost:0"}}),
+    ("url", {"coordinator": {"url": "https://localhost:65536"}}),
+    ("url", {"coordinator": {"url": "http://localhost"}}),
+    ("url", {"coordinator": {"url": "https://user:secret@localhost"}}),
+    ("url", {"coordinator": {"url": "https://localhost/?site=north"}}),
+    ("coordinator.url", {"coordinator": {"url": 1}}),
+    ("tls", {"coordinator": {"tls": "none"}}),
+    ("tls", {"coordinator": {"tls": "A" * 64}}),
+    ("coordinator.host", {"coordinator": {"host": "localhost"}}),
+    ("plan.reserve", {"plan": {"reserve": -1}}),
+    ("plan.reserve", {"plan": {"reserve": 9}, "training": {"rows": 400, "updates": 10}}),
+    ("plan.updates", {"plan": {"updates": 10}}),
     ("epsilon", {"privacy": {"epsilon": 0}}),
     ("epsilon", {"privacy": {"epsilon": -1.0}}),
     ("epsilon", {"privacy": {"epsilon": math.nan}}),
@@ -164,7 +175,9 @@ CHANGED: list[tuple[str, dict[str, Any]]] = [
     ("site", {"sites": []}),
     ("site", {"sites": ["north", "north"]}),
     ("site", {"sites": ["North"]}),
-    ("site", {"sites": ["server"]}),
+    ("site", {"sites": ["all"]}),
+    ("site", {"sites": ["coordinator"]}),
+    ("site", {"sites": ["north.1"]}),
     ("site", {"sites": ["../north"]}),
     ("sites", {"sites": ["north", 3]}),
     ("sites", {"sites": "north"}),
@@ -235,8 +248,9 @@ def test_sites_that_differ_in_what_they_must_agree_on_have_other_digests(change:
     [
         {"sites": ("north",)},
         {"sites": ("south", "north", "east")},
-        {"host": "coordinator.example"},
-        {"port": 1},
+        {"url": "https://elsewhere:9"},
+        {"url": ""},
+        {"tls": "system"},
         {"delta": 1e-6},
         {"stop": StoppingRule(3.0)},
         {"start": Start(1, 20.0)},
@@ -253,7 +267,7 @@ def test_what_each_site_or_the_coordinator_decides_alone_does_not_change_the_dig
 
 def test_what_is_agreed_on_decides_all_that_a_release_depends_on() -> None:
     """Two projects with one digest have the same recipe; else sites could disagree without anybody noticing."""
-    lonely = dataclasses.replace(TRIAL, sites=("east",), host="elsewhere", port=9, delta=1e-9, epsilon=1)
+    lonely = dataclasses.replace(TRIAL, sites=("east",), url="https://elsewhere:9", delta=1e-9, epsilon=1)
     one, other = TRIAL.spec, lonely.spec
     assert lonely.digest == TRIAL.digest
     assert repr((one.model, one.algorithm, one.updates)) == repr((other.model, other.algorithm, other.updates))

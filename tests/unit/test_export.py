@@ -11,7 +11,7 @@ import pytest
 from fedvi.errors import InputError
 from fedvi.federation import wire
 from fedvi.federation.coordinator import Coordinator
-from fedvi.federation.coordinator_file import CoordinatorFile
+from fedvi.federation.store.file import CoordinatorFile
 from fedvi.fitting import Fitted
 from fedvi.fitting.from_federation import fitted_of
 from small_federation import ROWS, answer, answers, description, message, open_coordinator, poll, release

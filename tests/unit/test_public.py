@@ -22,7 +22,6 @@ from fedvi.cli.main import app
 from fedvi.errors import FewUnits, InputError, ValuesClipped
 from fedvi.federation import wire
 from fedvi.federation.description import Description
-from fedvi.federation.site import Site
 from fedvi.federation.wire import Answer, Request
 from fedvi.fitting import Fitted
 from fedvi.inference import GradientSteps, PrivateClient, Public
@@ -35,7 +34,7 @@ from fedvi.privacy.sampling import Seeded, default_public_rows, most_rows, poiss
 from fedvi.privacy.sums import BoundedSum
 from fedvi.tables import BinaryTarget, Category, Number, Schema
 from fedvi.tables.encode import encode
-from small_federation import SCHEMA, description, rows_of
+from small_federation import SCHEMA, description, rows_of, site_of
 
 FULL = PVI(GradientSteps(2, 0.5, FullBatchGaussian(20.0, 1.0)))
 
@@ -113,7 +112,7 @@ def test_everything_public_is_the_same_for_neighbouring_tables(tmp_path: Path) -
 def test_the_true_number_of_rows_is_in_no_message(tmp_path: Path) -> None:
     chosen = description(("north",), 2)
     told = wire.encode(Answer(chosen.digest, wire.QUESTION, 0, 0, arrays=wire.arrays_of(chosen.form)))
-    with Site.open(tmp_path / "db", chosen, rows_of(0, 257), Budget(1.0), tmp_path / "ledger") as client:
+    with site_of(tmp_path / "db", chosen, rows_of(0, 257), Budget(1.0), tmp_path / "ledger") as client:
         messages = [client.request()]
         client.receive(told)
         messages.append(client.request())
@@ -132,7 +131,8 @@ def test_a_site_tells_what_it_spent_in_this_federation_only(tmp_path: Path) -> N
     for number, updates in ((0, 3), (1, 1)):
         chosen = description(("north",), 4, identity=f"federation {number}")
         arrays = wire.arrays_of(chosen.form)
-        with Site.open(tmp_path / f"{number}.db", chosen, rows_of(0, 300), Budget(2.0), tmp_path / "ledger") as client:
+        place = tmp_path / f"{number}.db", chosen, rows_of(0, 300), Budget(2.0), tmp_path / "ledger"
+        with site_of(*place) as client:
             client.request()
             for made in range(updates):
                 client.receive(wire.encode(Answer(chosen.digest, wire.QUESTION, made, made, arrays=arrays)))

@@ -21,17 +21,17 @@ from fedvi.federation import wire
 from fedvi.federation.coordinator import Coordinator
 from fedvi.federation.site import Site
 from fedvi.federation.site_file import SiteFile
-from fedvi.federation.status import Scores
+from fedvi.federation.store.status import Scores
+from fedvi.federation.store.turns import Start
 from fedvi.federation.transports.base import run as work
-from fedvi.federation.turns import Start
 from fedvi.federation.wire import Answer, Request
 from fedvi.inference import PrivateClient
 from fedvi.privacy import Budget
 from fedvi.privacy.ledger import ledger as ledgers
-from fedvi.sqlite import Locked
+from fedvi.privacy.ledger.locked import Locked
 from fedvi.tables import NumberTarget
 from site_exchanges import DESCRIPTION, saved
-from small_federation import description, open_coordinator, open_site, rows_of
+from small_federation import description, open_coordinator, open_site, rows_of, site_of
 
 FORM = DESCRIPTION.form
 
@@ -88,7 +88,7 @@ def exchange(site: Site, coordinator: Coordinator, times: int = 1, name: str = "
 
 
 def test_a_site_works_to_the_end(site: Site, coordinator: Coordinator, tmp_path: Path) -> None:
-    work(site, lambda data: coordinator.handle("north", data), sleep=lambda _: None)
+    work(site, lambda body, **_: coordinator.handle("north", body), sleep=lambda _: None)
     assert coordinator.over
     (row,) = coordinator.sites()
     assert (row.sequence, row.state) == (4, wire.FINISHED)
@@ -401,13 +401,13 @@ def test_a_release_on_its_way_is_sent_before_a_site_leaves(
     assert read(site.request()).state == wire.LEFT
 
 
-@pytest.mark.parametrize("number", [0, 2, 4])
+@pytest.mark.parametrize("number", [0, 3, 5])
 def test_a_sites_file_of_another_format_is_refused(site: Site, tmp_path: Path, number: int) -> None:
     site.close()
     with sqlite3.connect(tmp_path / "north.db") as connection:
         connection.execute(f"PRAGMA user_version = {number}")
     connection.close()
-    with pytest.raises(InputError, match=f"the file of a site in format 3, got format {number}: .* Use that version"):
+    with pytest.raises(InputError, match=f"the file of a site in format 4, got format {number}: .* Use that version"):
         open_site(tmp_path, DESCRIPTION)
 
 
@@ -416,10 +416,10 @@ def test_a_file_goes_with_its_ledger_and_its_federation_only(site: Site, tmp_pat
     path, ledger = tmp_path / "north.db", tmp_path / "north.ledger"
     before = path.read_bytes()
     with pytest.raises(InputError, match="goes with another ledger"):
-        Site.open(path, DESCRIPTION, rows_of(5), Budget(1.0), tmp_path / "other.ledger")
+        site_of(path, DESCRIPTION, rows_of(5), Budget(1.0), tmp_path / "other.ledger")
     other = dataclasses.replace(DESCRIPTION, identity="another")
     with pytest.raises(InputError, match="another federation"):
-        Site.open(path, other, rows_of(0), Budget(1.0), ledger)
+        site_of(path, other, rows_of(0), Budget(1.0), ledger)
     assert path.read_bytes() == before
     with open_site(tmp_path, DESCRIPTION) as again:  # nothing was locked or changed for good
         assert again.request() is not None
@@ -445,7 +445,7 @@ def test_a_site_that_starts_while_another_ends_goes_on_from_where_that_one_was(
         return PrivateClient.open(*args, **kwargs)
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedvi.federation.site.PrivateClient", type("Late", (), {"open": staticmethod(late)}))
+        patched.setattr("fedvi.federation.worker.PrivateClient", type("Late", (), {"open": staticmethod(late)}))
         again = open_site(tmp_path, DESCRIPTION)
     with again:
         assert again.request() == last
@@ -533,7 +533,7 @@ def test_two_sites_find_what_their_rows_say(linear: bool, tmp_path: Path) -> Non
         for number, name in enumerate(chosen.sites):
             rows = linear_rows(number, 2000) if linear else rows_of(number, 2000)
             place = folder / f"{name}.db", chosen, rows, Budget(20.0), folder / f"{name}.ledger"
-            sites[name] = Site.open(*place)
+            sites[name] = site_of(*place)
         while not coordinator.over:
             for name, site in sites.items():
                 if (data := site.request()) is not None:

@@ -20,11 +20,11 @@ from fedvi.errors import InputError
 from fedvi.experiments import Experiment, RunDirectory, execute
 from fedvi.federation.coordinator import Coordinator
 from fedvi.federation.description import Description
-from fedvi.federation.settings import FOLDER, SiteSettings
-from fedvi.federation.site import Site
+from fedvi.federation.settings import SiteSettings
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.tables import Number, NumberTarget
 from own_columns import Log, Steps
+from small_federation import site_of
 from student_t import StudentT
 
 KIND = "student_t:StudentT"
@@ -155,16 +155,17 @@ def test_an_own_column_and_target_from_a_schema_file_to_predictions(tmp_path: Pa
 
 def test_a_real_federation(tmp_path: Path) -> None:
     named = Description("trial", ("north",), SCHEMA, updates=3, rows=300, identity="test", model={"kind": KIND})
-    named.save(tmp_path / "kit" / FOLDER)
+    named.save(tmp_path / "north")
     own = tmp_path / "own"
     own.mkdir()
-    settings = SiteSettings(tmp_path / "kit", own / "rows.csv", own / "north.ledger", 4.0)
+    place = tmp_path / "north", own / "rows.csv", own / "north.ledger", 4.0
     with pytest.raises(InputError, match="policy file"):
-        _ = settings.description
+        _ = SiteSettings(*place).description
     (own / "policy.toml").write_text(f'kinds = ["{KIND}"]')
+    settings = SiteSettings(*place)
     with (
         Coordinator.create(tmp_path / "coordinator.db", named) as server,
-        Site.open(own / "north.db", settings.description, rows_of(0), Budget(4.0), own / "north.ledger") as site,
+        site_of(own / "north.db", settings.description, rows_of(0), Budget(4.0), own / "north.ledger") as site,
     ):
         for _ in range(20):
             data = site.request()

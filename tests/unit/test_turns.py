@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from fedvi.errors import InputError
-from fedvi.federation.records import ABSENT
-from fedvi.federation.turns import Start, Turn
+from fedvi.federation.store.records import ABSENT
+from fedvi.federation.store.turns import Start, Turn
 from fedvi.federation.wire import FINISHED, LEFT, PAUSED, SPENT, WORKING
 
 NOW = 1000.0

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedvi.cli.coordinator import PID, Folder, arrival, opened, page, require, start, table_of
 from fedvi.cli.demo import bench, demo
-from fedvi.cli.options import TABLE_HELP, AsJson, Force, require_new
-from fedvi.console import live, print_json, show, table
-from fedvi.errors import InputError
+from fedvi.cli.options import AsJson, Force, require_new
+from fedvi.cli.withdrawal import report, withdraw
+from fedvi.console import print_json, show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from fedvi.federation.store.records import Refusal
 
-    from rich.table import Table
+app = typer.Typer(help="Coordinate a real federation of sites by signed messages.", no_args_is_help=True)
+for command in (start, page, withdraw, report, demo, bench):
+    app.command()(command)
 
-    from fedvi.federation.coordinator_file import CoordinatorFile
-    from fedvi.federation.records import Refusal
-    from fedvi.federation.status import SiteStatus, Status
-
-app = typer.Typer(help="Coordinate a real federation of sites over mutual TLS.", no_args_is_help=True)
-app.command()(demo)
-app.command()(bench)
-
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The coordinator's folder, as made by init.")]
-TestTable = Annotated[Path | None, typer.Option(metavar="TABLE", help=f"Score q on these public rows. {TABLE_HELP}")]
-PageHost = Annotated[str, typer.Option(help="Address of the live page; any but loopback needs its token.")]
-PagePort = Annotated[int, typer.Option(min=0, max=65535, help="Port of the live page; 0 for a free one.")]
-
-PID, LOG = "start.pid", "start.log"
-LOOK = 1.0
-"""Seconds between looks."""
+Days = Annotated[float, typer.Option(min=0.01, help="The invitation may be used for so many days.")]
 
 SHOWN_REFUSALS = 3
 """How many of the newest are shown; --json has more."""
@@ -54,87 +40,81 @@ def template() -> None:
 def init(
     config: Annotated[Path, typer.Argument(metavar="TOML", help="The federation; fedvi federation template has one.")],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="New folder. Default: the name.")] = None,
+    tls_pin: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="A proxy in front ends TLS: its certificate (PEM), or system if machines trust it."
+        ),
+    ] = "",
 ) -> None:
-    """Make a federation: certificates, the coordinator's file, and a startup kit for every site.
+    """Make a federation: the coordinator's folder, with its keys and its file.
 
     Example: fedvi federation init federation.toml --out coordinator
     """
     from fedvi.config import search
     from fedvi.federation.description import Description
-    from fedvi.federation.invitation import make_federation
+    from fedvi.federation.making import make_federation, pin_of_file
+    from fedvi.federation.names import SYSTEM
 
     search(config.parent)
     description = Description.load(config, kinds=None)  # one's own file
+    if tls_pin:
+        tls = tls_pin if tls_pin == SYSTEM else pin_of_file(Path(tls_pin))
+        description = dataclasses.replace(description, tls=tls)
     folder = out or Path(description.name)
     make_federation(description, folder)
-    typer.echo(f"Made {folder}. Every site gets its own kit, by a way that nobody else reads, for it holds a key:")
+    typer.echo(f"Made {folder}. It holds the coordinator's keys: keep it to yourself, and keep a copy (backup).")
+    typer.echo(f"Start: fedvi federation start {folder}")
+    typer.echo("Then, for each site, a line that only its people may read:")
     for site in description.sites:
-        typer.echo(f"  {folder / 'kits' / site}.zip")
-    typer.echo(f"Then: fedvi federation start {folder}")
+        typer.echo(f"  fedvi federation invite {folder} {site}")
 
 
 @app.command()
-def add(folder: Folder, site: Annotated[str, typer.Argument(help="Name of the new site.")]) -> None:
-    """Let one more site take part, and make its kit. Works while the federation runs."""
-    from fedvi.federation.invitation import add_to_federation
-
-    typer.echo(f"Made {add_to_federation(folder, site)}. Bring it to {site}, by a way that nobody else reads.")
-
-
-@app.command()
-def start(
+def invite(
     folder: Folder,
-    test: TestTable = None,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Serve the live page.")] = True,
-    page_host: PageHost = "127.0.0.1",
-    page_port: PagePort = 0,
-    background: Annotated[
-        bool, typer.Option("--background", help="Return once the coordinator runs. stop ends it.")
-    ] = False,
+    site: Annotated[str, typer.Argument(help="The site; new ones are added. north.2: a second table of north.")],
+    days: Days = 7.0,
 ) -> None:
-    """Run the coordinator until the federation is over. Ctrl-C stops it; start goes on where it was.
+    """Print an invitation: one line, for one site, to be used once. Works while the federation runs.
 
-    Example: fedvi federation start coordinator --test public.csv
+    An earlier invitation of the site no longer works. A site that has lost its key joins again with a new one.
     """
-    from fedvi.federation.service import in_background, only_one
-    from fedvi.federation.status import status_of
+    from fedvi.federation import making
 
-    if background:
-        options = ["--test", str(test.resolve())] if test else []
-        options += ["--page" if page else "--no-page", "--page-host", page_host, "--page-port", str(page_port)]
-        number = in_background(["federation", "start", str(folder), *options], folder / LOG, folder / PID)
-        typer.echo(f"Process {number} runs. Look: fedvi federation status {folder}; output: {folder / LOG}")
-        return
-    with _opened(folder) as store, only_one(folder / PID, f"The coordinator of {folder}"):
-        from fedvi.federation.transports.flare import Supervisor
+    require(folder)
+    typer.echo(making.invite(folder, site, days))
+    typer.echo(f"For {site} alone, until used or {days:g} days old. There:", err=True)
+    typer.echo("  fedvi site join LINE --data TABLE --eps EPSILON --ledger FILE", err=True)
 
-        ended = store.over
-        if ended:
-            typer.echo(f"The federation is over: {store.stop}. Write its posterior: fedvi federation export {folder}")
-            return
-        supervisor = Supervisor(folder)
-        try:
-            with _page(store, test, page, page_host, page_port) as measure, _shown() as shown:
-                while not store.over:
-                    supervisor.step()
-                    measure()
-                    shown(lambda: status_of(store))
-                    time.sleep(LOOK)
-                shown(lambda: status_of(store))
-        except KeyboardInterrupt:
-            typer.echo(f"Stopped. Nothing is lost; go on with: fedvi federation start {folder}", err=True)
-            raise
-        finally:
-            supervisor.stop()
-        found = status_of(store)
-        show(table_of(found), *arrival(found))
-        typer.echo(f"Over: {store.stop}. Write the posterior: fedvi federation export {folder} --out model.fedvi")
+
+@app.command()
+def revoke(folder: Folder, site: Annotated[str, typer.Argument(help="The site.")]) -> None:
+    """Take nothing more of a site: forget its key and its invitation. What it has answered stays."""
+    from fedvi.federation import making
+
+    require(folder)
+    making.revoke(folder, site)
+    typer.echo(f"Nothing more is taken of {site}. Its answers stay; fedvi federation withdraw takes them out.")
+
+
+@app.command()
+def backup(
+    folder: Folder,
+    out: Annotated[Path, typer.Argument(metavar="COPY", help="New folder. It holds keys, as FOLDER does.")],
+) -> None:
+    """Copy the coordinator's folder, while it runs. To restore, use the copy as the folder."""
+    from fedvi.federation.making import copy_federation
+
+    require(folder)
+    copy_federation(folder, out)
+    typer.echo(f"Copied to {out}. Use only the newest copy: sites stop when the coordinator knows less than they do.")
 
 
 @app.command()
 def begin(folder: Folder) -> None:
-    """Ask the first question now, whoever of those in [start] wait_for is missing. They may still join, late."""
-    with _opened(folder) as store:
+    """Ask the first question now, whoever is missing of those in wait_for. They may still join, late."""
+    with opened(folder) as store:
         store.begin()
     typer.echo("Whoever is at work is asked when it calls next.")
 
@@ -143,9 +123,9 @@ def begin(folder: Folder) -> None:
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """Show the questions, whether q has arrived, and every site: state, last seen, answers, budget, refusals."""
     from fedvi.federation.service import running
-    from fedvi.federation.status import status_of
+    from fedvi.federation.store.status import status_of
 
-    with _opened(folder) as store:
+    with opened(folder) as store:
         found, is_running = status_of(store), running(folder / PID) is not None
     if as_json:
         print_json(dataclasses.asdict(found) | {"running": is_running})
@@ -175,7 +155,7 @@ def stop(
     from fedvi.federation.service import ask_to_stop
 
     if end:
-        with _opened(folder) as store:
+        with opened(folder) as store:
             store.end("the coordinator ended it")
         typer.echo("Sites are told so when they call next, and release nothing more.")
         typer.echo(f"Leave the coordinator running until it is over: fedvi federation status {folder}")
@@ -194,7 +174,7 @@ def export(
     from fedvi.fitting.from_federation import fitted_of
 
     require_new(out, force)
-    with _opened(folder) as store:
+    with opened(folder) as store:
         difference = store.verify()
         fitted = fitted_of(store)
     fitted.save(out)
@@ -204,87 +184,3 @@ def export(
         f"differ by {difference:.1g} nats."
     )
     show(fitted.convergence, *fitted.warnings)
-
-
-@app.command()
-def page(folder: Folder, test: TestTable = None, page_host: PageHost = "127.0.0.1", page_port: PagePort = 0) -> None:
-    """Serve the live page alone, beside a coordinator that runs in the background."""
-    with _opened(folder) as store, _page(store, test, True, page_host, page_port) as measure:
-        typer.echo("Ctrl-C ends it.")
-        while True:
-            measure()
-            time.sleep(LOOK)
-
-
-def _opened(folder: Path) -> CoordinatorFile:
-    from fedvi.federation.coordinator_file import FILE, CoordinatorFile
-
-    if not (folder / FILE).is_file():
-        raise InputError(
-            f"Expected the folder of a coordinator, got {folder} without {FILE}. Make one: federation init."
-        )
-    return CoordinatorFile.open(folder / FILE)
-
-
-@contextlib.contextmanager
-def _page(
-    store: CoordinatorFile, test: Path | None, wanted: bool, host: str, port: int
-) -> Iterator[Callable[[], object]]:
-    """Serve the page, and give a function that measures q on the test table, whether somebody looks or not."""
-    if not wanted:
-        yield lambda: None
-        return
-    from fedvi.federation.page.server import LivePage
-    from fedvi.federation.status import Scores, status_of
-
-    scores = None if test is None else Scores(store, test)
-    with LivePage(lambda: status_of(store, scores), host, port) as live:
-        typer.echo(f"Live page: {live.address}")
-        yield lambda: scores and scores.measured()
-
-
-@contextlib.contextmanager
-def _shown() -> Iterator[Callable[[Callable[[], Status]], None]]:
-    """Give a function that shows a status: a live table in a terminal, else a line now and then."""
-    due, said = 0.0, ""
-    with live() as (update, _):
-
-        def shown(status: Callable[[], Status]) -> None:
-            nonlocal due, said
-            if update is not None:
-                update(table_of(status()))
-            elif time.monotonic() >= due:
-                found = status()
-                states = [site.state for site in found.sites]
-                counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-                text = f"question {found.asked} of {found.questions}, {found.version} answers; sites: {counts}"
-                if text != said:
-                    typer.echo(text)
-                due, said = time.monotonic() + 10, text
-
-        yield shown
-
-
-def table_of(status: Status) -> Table:
-    """Return the table of a federation's sites."""
-    from fedvi.federation.status import ago
-    from fedvi.privacy.ledger.statement import rounded_up
-
-    def row(site: SiteStatus) -> tuple[object, ...]:
-        seen = "never" if site.last_seen is None else ago(status.time - site.last_seen)
-        epsilon = "-" if site.epsilon is None else f"{rounded_up(site.epsilon)} of {site.epsilon_max:g}"
-        rows = "-" if site.rows is None else site.rows
-        return site.name, site.state, seen, f"{site.answered} of {status.questions}", rows, epsilon, site.refused
-
-    return table(
-        "site|state|>last seen|>answers|>rows|>epsilon declared|>refused",
-        map(row, status.sites),
-        title=f"{status.name}: question {status.asked} of {status.questions}",
-    )
-
-
-def arrival(status: Status) -> list[str]:
-    """Return whether q is where it should be, in words; nothing before there is anything to say."""
-    if status.arrived is None:
-        return []
-    return ["Arrived: q is where it should be." if status.arrived else "Not arrived: q is not yet where it should be."]

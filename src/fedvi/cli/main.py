@@ -1,6 +1,6 @@
 """The `fedvi` command.
 
-Exit codes: 0 for success, 1 if a command or an audit failed, 2 for wrong usage, 130 for Ctrl-C.
+Exit codes: 0 for success, 1 if a command or an audit failed, 2 for wrong usage, 3 if a site is refused, 130 for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedvi.cli.predict import predict
 from fedvi.cli.schema import app as schema
 from fedvi.cli.site import app as site
 from fedvi.compiling import cache_compilations
-from fedvi.errors import FedviError, InputError
+from fedvi.errors import FedviError, InputError, SiteRefused
 
 app = typer.Typer(
     help="Learn Bayesian models from many sites, with differential privacy.",
@@ -74,7 +74,7 @@ def main() -> None:
             sys.stdout.flush()
     except FedviError as error:
         typer.echo(f"Error: {error}", err=True)
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        sys.exit(2 if isinstance(error, InputError) else 3 if isinstance(error, SiteRefused) else 1)
     except KeyboardInterrupt:
         typer.echo("Interrupted.", err=True)
         sys.exit(130)

@@ -3,12 +3,12 @@
     handle(name, bytes) -> bytes        decode, check, apply in ONE transaction, answer with the site's next question
 
 Release k of a site is its answer to question k. A release whose number was taken already changes nothing and is
-answered again; any other number than the next one is refused. Whoever calls says who sent the bytes: the engine, by the
-certificate, never the message.
+answered again; any other number than the next one is refused. Whoever calls says who sent the bytes: the desk, by the
+signature, never the message.
 
-Every message is a reason to look whether all answers to the last question are there (`fedvi.federation.turns`). If so,
-q is read out of all answers and the next question asked, in the same transaction. A site whose next question was not
-asked yet is told to wait, and asks again. The step is `server_step`, the one that simulations use.
+When all answers to the last question are there (`store.turns`), q is read out of all answers and the next question
+asked (`store.reader`). A site whose next question was not asked yet is told to wait, and asks
+again. The step is `server_step`, the one that simulations use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import time
 from dataclasses import replace
 from functools import cached_property
 from typing import cast
@@ -31,14 +30,14 @@ from fedvi.errors import (
     OtherFederation,
     OutOfSequence,
     ReleaseRefused,
+    Withdrawn,
 )
 from fedvi.families.messages import Messages
 from fedvi.federation import wire
-from fedvi.federation.coordinator_file import CoordinatorFile
-from fedvi.federation.records import Applied, Reading, Refusal, SiteRecord
-from fedvi.federation.turns import Turn
+from fedvi.federation.store.file import planned_noise
+from fedvi.federation.store.reader import Reader
+from fedvi.federation.store.records import Applied, Refusal, SiteRecord
 from fedvi.federation.wire import QUESTION, REFUSED, WAIT, Answer, Declared, Request
-from fedvi.inference.asking import Asked
 from fedvi.inference.server import Server, ServerState
 from fedvi.inference.update import Release
 from fedvi.numerics import default_namespace
@@ -59,33 +58,47 @@ SEEN = 1.0
 """Seconds after which hearing from a site again is worth a write."""
 
 
-class Coordinator(CoordinatorFile):
-    """The coordinator's file, and the answers to what sites send."""
+class Coordinator(Reader):
+    """The coordinator's file, and the answers to what sites send.
 
-    clock = staticmethod(time.time)
-    _since = math.inf
+    reads_at_once: whether answers are read as part of `handle`; else somebody calls `read_if_due` beside it.
+    """
 
-    def handle(self, name: str, data: bytes) -> bytes:
-        """Return the answer to bytes that came from site `name`. What is wrong with them is an answer too."""
+    reads_at_once = True
+
+    def handle(self, name: str, data: bytes, counter: int = 0) -> bytes:
+        """Return the answer to bytes that came from site `name`. What is wrong with them is an answer too.
+
+        counter: of the envelope, which is kept with every change of state.
+        """
+        return wire.encode(self.reply(name, data, counter))
+
+    def reply(self, name: str, data: bytes, counter: int = 0) -> Answer:
+        """Return what `handle` puts into bytes."""
         try:
             try:
-                request = wire.decode(data, Request, self._largest)
+                request = wire.decode(data, Request, self.largest)
                 with self._database.transaction(), np.errstate(all="ignore"):  # what is not finite is refused
-                    answer = self._received(name, request, hashlib.sha256(data).hexdigest())
+                    self._received(name, request, hashlib.sha256(data).hexdigest(), counter)
+                if self.reads_at_once:
+                    self.read_if_due()
+                return self.told(name)
             except ReleaseRefused as error:
-                answer = self._refused(name, error)
+                return self._refused(name, error)
         except FedviError as error:  # not the message's fault: a full disk, a file in use
-            reason = _printable(error)
-            answer = Answer(self.description.digest, REFUSED, 0, 0, code=wire.UNAVAILABLE, reason=reason)
-        return wire.encode(answer)
+            return Answer(self.description.digest, REFUSED, 0, 0, code=wire.UNAVAILABLE, reason=wire.printable(error))
 
-    def _received(self, name: str, request: Request, digest: str) -> Answer:
+    def _received(self, name: str, request: Request, digest: str, counter: int) -> None:
         """Do what a request asks for. Within a transaction, which an exception undoes."""
         site, time_now = self.site(name), self.clock()
         if request.federation != self.description.digest:
             raise OtherFederation(
                 f"Site {name!r} was set up for another federation ({request.federation[:12]!r}, here "
-                f"{self.description.digest[:12]!r}). Give it the kit of this one."
+                f"{self.description.digest[:12]!r}). Invite it to this one."
+            )
+        if site.withdrawn is not None:
+            raise Withdrawn(
+                f"Site {name!r} was withdrawn: its answers were taken out, and nothing more is taken of it."
             )
         self._check_declared(name, request.declared)
         known = site
@@ -99,16 +112,24 @@ class Coordinator(CoordinatorFile):
             known = self._answered(site, request, digest, time_now)
         recent = site.last_seen is not None and 0 <= time_now - site.last_seen < SEEN
         if request.kind != wire.POLL or request.state != site.state or not recent:
-            self._save(replace(known, state=request.state, declared=request.declared, last_seen=time_now))
-        turns = self._turns(time_now)
-        self._stop_if_due(turns, time_now)
-        asked = self._asked_if_due(turns, time_now, new=known.sequence > site.sequence)
-        version, stop, number = self.version, self.stop, known.sequence
-        told = Answer(self.description.digest, WAIT, version, number, stop)
-        begun = self.begun or self.description.start.begins(turns, time_now)
-        if stop or not begun or number >= int(asked.count):
+            counter = max(counter, site.counter)
+            said = {"state": request.state, "declared": request.declared, "last_seen": time_now, "counter": counter}
+            self._save(replace(known, **said))  # type: ignore[arg-type]
+
+    def told(self, name: str) -> Answer:
+        """Return what a site that has sent nothing wrong is told: its next question, or to wait, or the end."""
+        time_now = self.clock()
+        (sequence,) = self._database.only("SELECT sequence FROM sites WHERE name = ?", (name,))
+        self._stop_if_due(time_now)
+        version, stop, begun = self._database.only("SELECT version, stop, begun OR version > 0 FROM federation")
+        news = "; ".join(f"{each} was withdrawn" for each in self.withdrawn)
+        told = Answer(self.description.digest, WAIT, version, sequence, stop, news=news)
+        if stop or not (begun or self.description.start.begins(self._turns(time_now), time_now)):
             return told
-        question = wire.arrays_of(take(asked.questions, number))
+        asked = self.asked
+        if sequence >= int(asked.count):
+            return told
+        question = wire.arrays_of(take(asked.questions, sequence))
         return msgspec.structs.replace(told, kind=QUESTION, arrays=question)
 
     def _save(self, site: SiteRecord) -> None:
@@ -179,69 +200,12 @@ class Coordinator(CoordinatorFile):
     @cached_property
     def _planned_noise(self) -> float:
         """Standard deviation of the noise in an answer of a site with the suggested budget and its share of rows."""
-        spec, share, budget = self.description.spec, *self.description.share
-        noise = spec.algorithm.calibrated(spec.prior, budget, share, spec.updates).protection.noise_multiplier
-        assert noise is not None
-        return float(noise)
-
-    def _turns(self, time_now: float) -> list[Turn]:
-        """Return where sites are. A coordinator that was away has patience from its return on."""
-        self._since = min(self._since, time_now)
-        return [
-            turn if turn.heard is None else replace(turn, heard=max(turn.heard, self._since)) for turn in self.turns()
-        ]
-
-    def _asked_if_due(self, turns: list[Turn], time_now: float, *, new: bool) -> Asked:
-        """Read all answers, and ask the next question, if all are there that can be expected; return what was asked.
-
-        If they cannot be read, a new answer is refused; who only asks has nothing to do with it.
-        """
-        asked, version, stop = self.asked, self.version, self.stop
-        (seen,) = self._database.only("SELECT ifnull(max(version), 0) FROM readings")
-        if version == seen or not (stop or self.description.start.closes(turns, int(asked.count), time_now)):
-            return asked
-        try:
-            found = self._checked(asked, version)
-        except AbsurdRelease:
-            if new and not stop:
-                raise
-            return asked
-        if stop:  # nobody will answer any more
-            found = replace(found, questions=asked.questions, count=asked.count)
-        change = float(found.posterior.kl(asked.posterior))
-        arrived = math.inf if np.isnan(found.arrived) else float(found.arrived)
-        reading = version, int(found.count), change, arrived, float(found.limit), time_now
-        self._database.insert("readings", dataclasses.astuple(Reading(None, *reading)))  # type: ignore[arg-type]
-        self._database.update("federation", {"asked": wire.pack(found)})
-        return found
-
-    def _checked(self, asked: Asked, version: int) -> Asked:
-        """Return what is read out of all answers, or raise `AbsurdRelease` if nobody could work with it."""
-        spec = self.description.spec
-        try:
-            found = self.read(self.factors(), asked, version)
-            change = found.posterior.kl(asked.posterior)
-            sound = np.isfinite(change) and all(np.isfinite(leaf).all() for leaf in vars(found.posterior).values())
-            if int(found.count) > int(asked.count):
-                spec.algorithm.check_sent(
-                    take(found.questions, int(asked.count)), self.description.schema.feature_bound
-                )
-        except (ValueError, ArithmeticError) as error:
-            raise AbsurdRelease(f"No posterior can be read with the last answer: {error}") from None
-        if not sound:
-            raise AbsurdRelease("With the last answer the posterior would be beyond all measure.")
-        return found
-
-    def _stop_if_due(self, turns: list[Turn], time_now: float) -> None:
-        if self.stop:
-            return
-        seconds = 0.0 if self.started is None else time_now - self.started
-        if reason := self.description.stop.reason([turn.state for turn in turns], seconds):
-            self.end(reason)
+        (noise,) = self._database.only("SELECT noise FROM federation")
+        return float(noise) or planned_noise(self.description)
 
     def _refused(self, name: str, error: ReleaseRefused) -> Answer:
         """Write down a refusal, and return it as an answer."""
-        refusal = Refusal(self.clock(), name, error.code, _printable(error))
+        refusal = Refusal(self.clock(), name, error.code, wire.printable(error))
         with self._database.transaction():
             self._database.insert("refusals", (None, *dataclasses.astuple(refusal)))
             old = "number <= (SELECT max(number) FROM refusals) - ?"
@@ -252,7 +216,8 @@ class Coordinator(CoordinatorFile):
         return Answer(self.description.digest, REFUSED, version, applied, stop, code=error.code, reason=refusal.reason)
 
     @cached_property
-    def _largest(self) -> int:
+    def largest(self) -> int:
+        """Bytes that the arrays of a message may have."""
         return wire.size_of(self._unit) + wire.LARGEST_HEADER
 
 
@@ -268,7 +233,3 @@ def _check_poll(request: Request, site: SiteRecord) -> None:
 
 def _parts(factor: Messages) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.asarray(factor.sums), np.asarray(factor.noise), np.asarray(factor.rows)
-
-
-def _printable(error: Exception) -> str:
-    return "".join(filter(str.isprintable, str(error)))[:2000]

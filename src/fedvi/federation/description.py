@@ -1,4 +1,4 @@
-"""A federation as its coordinator describes it, in one TOML file, and as every site finds it in its kit.
+"""A federation as its coordinator describes it, in one TOML file, and as every site gets it when it joins.
 
 Everything that sites must agree on follows from it: the resolved `Spec`, whose digest every message names. What it says
 about privacy is a suggestion; every site decides by itself, and its ledger alone enforces it.
@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,8 @@ from typing import Any
 from fedvi.checks import in_range, one_of, positive, unknown, whole
 from fedvi.config import Allow, build, check_keys, check_kinds, convert, fill, kind_of, read_toml
 from fedvi.errors import InputError
-from fedvi.federation.turns import Start
-from fedvi.federation.wire import FINISHED, LEFT, SPENT
+from fedvi.federation.names import NAME, check_name, check_place
+from fedvi.federation.store.turns import Start, StoppingRule
 from fedvi.files import digest
 from fedvi.inference.algorithms import LARGEST_PREDICTOR
 from fedvi.inference.questions import Question
@@ -32,68 +31,32 @@ from fedvi.privacy.budget import Budget
 from fedvi.pytree import take
 from fedvi.tables.schema import Schema
 
-FORMAT = 4
+FORMAT = 5
 FILE, SCHEMA_FILE = "federation.toml", "schema.toml"
-HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-RESERVED = {"server", "admin", "all", "coordinator"}
 MODELS = {"logistic": "LogisticRegression", "linear": "LinearRegression"}
 """Names for the target's own model, and its kind."""
 
 MOST_UPDATES = 1000
-KEYS = ("format", "name", "sites", "schema", "id", "coordinator", "model", "training", "privacy", "start", "stop")
+KEYS = (
+    "format",
+    "name",
+    "sites",
+    "schema",
+    "id",
+    "coordinator",
+    "model",
+    "training",
+    "plan",
+    "privacy",
+    "start",
+    "stop",
+)
 TABLES = {
-    "coordinator": ("host", "port"),
+    "coordinator": ("url", "tls"),
+    "plan": ("reserve",),
     "training": ("rows", "updates", "moments", "covariance"),
     "privacy": ("epsilon", "delta"),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class StoppingRule:
-    """When a federation ends: that every site has answered all questions, spent its budget or left always ends it.
-
-    hours: end so long after the first release; 0: never.
-    """
-
-    hours: float = 0.0
-
-    def __post_init__(self) -> None:
-        in_range("stop.hours", self.hours, 0)
-
-    def reason(self, states: Sequence[str], seconds: float) -> str:
-        """Return why the federation ends now, or an empty text. seconds: since the first release."""
-        if all(state in (SPENT, FINISHED, LEFT) for state in states):
-            return "every site has answered all questions, spent its budget or left"
-        if self.hours > 0 and seconds >= 3600 * self.hours:
-            return f"{self.hours:g} hours have passed"
-        return ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """Where a federation meets: all that an engine needs to know of it. Reading it builds and imports nothing."""
-
-    name: str
-    sites: tuple[str, ...]
-    host: str = "localhost"
-    port: int = 8002
-
-    def __post_init__(self) -> None:
-        for what, name in (("name", self.name), *(("a site's name", site) for site in self.sites)):
-            check_name(what, name)
-        if not self.sites or len(set(self.sites)) < len(self.sites):
-            raise InputError(f"Expected at least one site, and every one once, got {list(self.sites)}.")
-        if not HOST.fullmatch(self.host):
-            raise InputError(f"Expected the name or the address of the coordinator's host, got {self.host!r}.")
-        whole("port", self.port, 1, 65535)
-
-    @classmethod
-    def load(cls, folder: Path) -> Place:
-        """Return the place of the federation whose file is in this folder."""
-        content = read_toml(folder / FILE, "a federation")
-        own = {key: content[key] for key in ("name", "sites") if key in content}
-        return fill(cls, own | dict(_table(content, "coordinator")), str(folder / FILE))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +64,9 @@ class Description:
     """One federation.
 
     rows: of all sites together, about; with epsilon it decides what is asked.
+    url: where sites reach the coordinator over HTTPS; empty if all come over an engine. tls: whose certificate is
+        there: `own`, the coordinator's; `system`, one that the system trusts; or the SHA-256 of a proxy's.
+    reserve: how many of the questions are kept for the time after a withdrawal.
     model: its kind and arguments as a table; None for the target's own model.
     updates, moments, covariance: of the plan (`NoiseAwarePVI`): how many questions, how many of them about moments of
         the rows, and what is read; None and `auto` for the plan's own. A federation's own file has what was chosen.
@@ -114,8 +80,9 @@ class Description:
     sites: tuple[str, ...]
     schema: Schema
     rows: int
-    host: str = "localhost"
-    port: int = 8002
+    url: str = "https://localhost:8443"
+    tls: str = "own"
+    reserve: int = 0
     updates: int | None = None
     moments: int | None = None
     covariance: str = "auto"
@@ -130,7 +97,12 @@ class Description:
     kinds: Allow = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        Place(self.name, self.sites, self.host, self.port)
+        check_name("name", self.name, NAME)
+        for site in self.sites:
+            check_name("a site's name", site)
+        if not self.sites or len(set(self.sites)) < len(self.sites):
+            raise InputError(f"Expected at least one site, and every one once, got {list(self.sites)}.")
+        check_place(self.url, self.tls)
         if asking := self.schema.questions:
             raise InputError(
                 f'Expected a schema by which no site refuses because of a row, got missing or unknown = "error" in '
@@ -142,6 +114,7 @@ class Description:
             whole("updates", self.updates, 2, MOST_UPDATES)
         if self.moments is not None:
             whole("moments", self.moments, 1)
+        whole("plan.reserve", self.reserve, 0, (self.updates or MOST_UPDATES) - 2)
         one_of("covariance", self.covariance, ("auto", "full", "diagonal"))
         self.start.check(self.sites)
         positive("epsilon", self.epsilon)
@@ -160,7 +133,9 @@ class Description:
         chosen = default_spec(
             self.schema, *everybody, self.updates or 0, covariance=self.covariance, moments=self.moments or 0
         )
-        return chosen.algorithm.plan
+        plan = chosen.algorithm.plan
+        whole("plan.reserve", self.reserve, 0, plan.questions - 2)
+        return dataclasses.replace(plan, reserve=self.reserve)
 
     @cached_property
     def spec(self) -> Spec:
@@ -168,7 +143,8 @@ class Description:
         model = None if self.model is None else build(self.model, "model", allow=self.kinds)
         plan = self.plan
         chosen = plan.questions, model, self.prior_sd, plan.covariance, plan.moments, self.priors
-        return default_spec(self.schema, [self.rows], [self.share[1]], *chosen)
+        spec = default_spec(self.schema, [self.rows], [self.share[1]], *chosen)
+        return dataclasses.replace(spec, algorithm=dataclasses.replace(spec.algorithm, reserve=self.reserve))
 
     @property
     def share(self) -> tuple[int, Budget]:
@@ -199,7 +175,7 @@ class Description:
             if not isinstance(content.get("schema"), str):
                 raise InputError("Expected the key schema, the path of the feature schema.")
             if kinds is not None and content["schema"] != SCHEMA_FILE:  # another party must not choose what is read
-                raise InputError(f"Expected schema = {SCHEMA_FILE!r} in a kit, got {content['schema']!r}.")
+                raise InputError(f"Expected schema = {SCHEMA_FILE!r} from a coordinator, got {content['schema']!r}.")
             return cls._from_content(content, Schema.load(path.parent / content["schema"], kinds), kinds)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
@@ -249,8 +225,11 @@ class Description:
     @classmethod
     def from_text(cls, text: str) -> Description:
         """Return the federation that `to_text` wrote: one's own."""
-        files = json.loads(text)
-        return cls._from_content(tomllib.loads(files[FILE]), Schema.from_toml(files[SCHEMA_FILE], SCHEMA_FILE), None)
+        files = files_of(text)
+        content = tomllib.loads(files[FILE])
+        if content.get("format") == 4:  # of a federation with kits: nobody goes there any more
+            content |= {"format": FORMAT, "coordinator": {"url": ""}}
+        return cls._from_content(content, Schema.from_toml(files[SCHEMA_FILE], SCHEMA_FILE), None)
 
     def _to_toml(self) -> str:
         import tomli_w
@@ -265,7 +244,8 @@ class Description:
             "sites": list(self.sites),
             "schema": SCHEMA_FILE,
             "id": self.identity,
-            "coordinator": {"host": self.host, "port": self.port},
+            "coordinator": {"url": self.url, "tls": self.tls},
+            "plan": {"reserve": self.reserve},
             "model": {**(self.model or {}), **given(prior_sd=self.prior_sd, priors=_plain(self.priors) or None)},
             "training": {"rows": self.rows, "updates": plan.questions, "moments": plan.moments}
             | {"covariance": plan.covariance},
@@ -276,13 +256,15 @@ class Description:
         return tomli_w.dumps(content)
 
 
-def check_name(what: str, name: str) -> None:
-    """Raise unless a federation or a site may have this name."""
-    if not NAME.fullmatch(name) or name in RESERVED:
-        raise InputError(
-            f"Expected {what} of lower-case letters, digits and hyphens, and not one of "
-            f"{', '.join(sorted(RESERVED))}; got {name!r}."
-        )
+def files_of(text: str) -> dict[str, str]:
+    """Return name and content of the two files in a text that `to_text` wrote, or raise `InputError`."""
+    try:
+        files = json.loads(text)
+    except (ValueError, RecursionError):
+        files = None
+    if not isinstance(files, dict) or set(files) != {FILE, SCHEMA_FILE}:
+        raise InputError(f"Expected {FILE} and {SCHEMA_FILE} of a federation, got something else.")
+    return {name: str(content) for name, content in files.items()}
 
 
 def _plain(priors: Mapping[str, tuple[float, float]]) -> dict[str, list[float]]:

@@ -1,109 +1,107 @@
-"""Making a federation: the coordinator's folder with its file, and a startup kit for every site.
+"""Invitations: one line of text that lets one site join, once, and says how to know the coordinator.
 
-folder/   federation.toml, schema.toml   as everybody has them
-          coordinator.db                 factors, product, history
-          server/ admin/ ca/             the engine's, for the coordinator alone
-          certificates/SITE.crt          by which a site's messages are known
-          kits/SITE.zip                  for one site alone: it holds the site's key
+    fedvi1_ + base64url( fields as MessagePack | CRC-32 )
+
+The seed in it is the site's proof: it is the private key of a pair whose public half the coordinator keeps. It never
+travels: the site signs its own new public key with it. A copy that was cut or changed is noticed by the CRC.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import secrets
-import shutil
-import zipfile
-from pathlib import Path
+import base64
+import binascii
+import time
+import zlib
+from typing import Annotated
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import Meta
 
 from fedvi.errors import InputError
-from fedvi.federation.coordinator_file import FILE, CoordinatorFile
-from fedvi.federation.description import Description
-from fedvi.files import new_folder, replacing
+from fedvi.federation.names import SITE, TLS, check_place
 
-KITS = "kits"
-KIT_FILES = (
-    *("startup/client.crt", "startup/client.key", "startup/rootCA.pem"),
-    *("fedvi/federation.toml", "fedvi/schema.toml"),
-)
-LARGEST_FILE = 16 << 20
+PREFIX = "fedvi1_"
+DAYS = 7.0
+"""For which an invitation may be used."""
 
-
-def make_federation(description: Description, folder: Path) -> Description:
-    """Make the folder, or nothing at all, and return the description with its identity."""
-    from fedvi.federation.transports.flare import make_kits
-
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"Expected a new or empty folder, got {folder}, which is not. Choose another with --out.")
-    description = dataclasses.replace(description, identity=secrets.token_hex(16))
-    with new_folder(folder) as unfinished:
-        make_kits(description, unfinished)
-        description.save(unfinished)
-        CoordinatorFile.create(unfinished / FILE, description).close()
-        for site in description.sites:
-            _zip(unfinished / KITS / site)
-    return description
+KEY_SIZE = 32
+LONGEST = 4096
+Key = Annotated[bytes, Meta(min_length=KEY_SIZE, max_length=KEY_SIZE)]
 
 
-def add_to_federation(folder: Path, name: str) -> Path:
-    """Let one more site take part, and return its kit.
+class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a site reaches its coordinator, and knows it.
 
-    The coordinator's file comes last: who is killed before has added nobody and may ask again. The kit of such an
-    attempt was given to nobody, and is made anew.
+    url: where it is; empty if an engine carries the bytes. tls: `system`, or the SHA-256 of the certificate there.
+    federation: its identity. site: the name of this site. coordinator: its public key.
     """
-    from fedvi.federation.transports.flare import add_site
 
-    with CoordinatorFile.open(folder / FILE) as store:
-        if name in store.names:
-            raise InputError(f"Expected a new site, got {name!r}, which takes part already.")
-        description = dataclasses.replace(store.description, sites=(*store.names, name))
-        shutil.rmtree(folder / KITS / name, ignore_errors=True)
-        add_site(description, folder, name)
-        kit = _zip(folder / KITS / name)
-        description.save(folder)
-        store.add_site(name)
-    return kit
+    url: Annotated[str, Meta(max_length=1024)]
+    tls: str
+    federation: Annotated[str, Meta(min_length=1, max_length=64)]
+    site: Annotated[str, Meta(pattern=rf"^({SITE.pattern})\Z")]
+    coordinator: Key
 
-
-def unpack_kit(kit: Path) -> Path:
-    """Return the folder of a kit; one that came as a zip is unpacked beside it, once."""
-    if kit.is_dir():
-        return kit
-    if not kit.is_file():
-        raise InputError(f"Expected a kit, a folder or a zip from the coordinator, got {kit}: there is none.")
-    folder = kit.with_suffix("")
-    if folder.exists():
-        return folder
-    files = _read_kit(kit)
-    with new_folder(folder) as unfinished:
-        for name, content in files.items():
-            path = unfinished / name
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            path.touch(mode=0o600)
-            path.write_bytes(content)
-    return folder
+    def __post_init__(self) -> None:
+        if self.url:
+            check_place(self.url, self.tls)
+        if self.tls and not TLS.fullmatch(self.tls):
+            raise ValueError("no SHA-256 of a certificate")
 
 
-def _read_kit(kit: Path) -> dict[str, bytes]:
-    """Return the files of a kit, which are these and no others: whoever made it cannot bring in anything to be run."""
-    try:
-        with zipfile.ZipFile(kit) as archive:
-            found = {each.filename: each.file_size for each in archive.infolist() if not each.is_dir()}
-            if set(found) != set(KIT_FILES):
-                odd = sorted(set(found) ^ set(KIT_FILES))[0]
-                what = "a file that no kit has" if odd in found else "no such file"
-                raise InputError(f"Expected {kit} to be a kit, got {what}: {odd!r}. Ask the coordinator for it again.")
-            if max(found.values()) > LARGEST_FILE:
-                raise InputError(f"Expected files of at most {LARGEST_FILE} bytes in {kit}, got {max(found.values())}.")
-            return {name: archive.read(name) for name in KIT_FILES}
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        raise InputError(f"Expected a kit, got {kit}, which is no zip file or damaged: {error}. Ask again.") from None
+class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """What the line holds. expires: in seconds since the epoch."""
+
+    address: Address
+    seed: Key
+    expires: int
+
+    @property
+    def key(self) -> Ed25519PrivateKey:
+        """The key that signs the site's own new key."""
+        return Ed25519PrivateKey.from_private_bytes(self.seed)
+
+    def line(self) -> str:
+        """Return the invitation as one line."""
+        body = msgspec.msgpack.encode(self)
+        checked = body + zlib.crc32(body).to_bytes(4, "big")
+        return PREFIX + base64.urlsafe_b64encode(checked).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, text: str) -> Invitation:
+        """Return the invitation in a text, whose lines may have been wrapped."""
+        line = "".join(text.split()).strip("\"'`")
+        if not line.startswith(PREFIX) or len(line) > LONGEST:
+            raise InputError(
+                f"Expected an invitation, a line that starts with {PREFIX}, got {_shown(line)}. Give the line as the "
+                "coordinator gave it, or - to read it from standard input."
+            )
+        cut = InputError("This invitation is not whole: a part was cut off or changed on its way. Ask for it again.")
+        code = line.removeprefix(PREFIX)
+        try:
+            raw = base64.b64decode(code + "=" * (-len(code) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise cut from None
+        body, check = raw[:-4], raw[-4:]
+        if zlib.crc32(body).to_bytes(4, "big") != check:
+            raise cut
+        try:
+            return msgspec.msgpack.decode(body, type=cls)
+        except msgspec.MsgspecError:
+            raise InputError("This invitation is of another version of fedvi. Use that version.") from None
+
+    def require_current(self) -> None:
+        """Raise if it is too old to be used."""
+        if time.time() > self.expires:
+            then = time.strftime("%F %R", time.localtime(self.expires))
+            raise InputError(f"This invitation could be used until {then}. Ask the coordinator for a new one.")
 
 
-def _zip(kit: Path) -> Path:
-    """Pack a kit for its way to the site, readable for nobody else here. Where it belongs it is whole and on disk."""
-    path = kit.with_suffix(".zip")
-    with replacing(path, private=True) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for each in sorted(kit.rglob("*")):
-            archive.write(each, each.relative_to(kit))
-    shutil.rmtree(kit)
-    return path
+def is_line(text: str) -> bool:
+    """Tell whether a text is meant as an invitation."""
+    return text.strip("\"'` \n").startswith(PREFIX)
+
+
+def _shown(line: str) -> str:
+    return repr(f"{line[:12]}...") if len(line) > 12 else repr(line)  # never much of a secret

@@ -1,70 +1,56 @@
-"""How a site takes part: its table, budget and ledger, in a file beside the kit that the coordinator gave it.
+"""How a site takes part: a folder of its own, with what its people decided and what the coordinator sent.
 
-The file never leaves the site. What the kit holds is public to all sites: federation and schema. What the site allows,
-whatever a coordinator asks for, is in a file of its own, which is never part of a kit: `policy.toml`.
+    site.toml                      table, budget, ledger: never leaves the site
+    federation.toml, schema.toml   as the coordinator sent them when the site joined; public to all sites
+    address.json, site.key         where the coordinator is and how to know it; the site's private key, made here
+    site.db                        the last release until it is acknowledged
 
-    kinds = ["student_t:StudentT"]        classes beyond fedvi's own that may be built here: building runs their code
-
-These classes must be installed, or in a file beside the policy.
+What the site allows, whatever a coordinator asks for, is in a file outside of this folder: `fedvi.federation.policy`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from functools import cached_property
 from pathlib import Path
 
+import msgspec
+
 from fedvi.checks import in_range
-from fedvi.config import PLACE, fill, read_toml, search
-from fedvi.errors import InputError, LedgerInUse
+from fedvi.config import fill, read_toml
+from fedvi.errors import InputError, LedgerInUse, NotReached
 from fedvi.federation.description import Description
+from fedvi.federation.envelope import Correspondence, Transport, open_answer
+from fedvi.federation.invitation import Address
+from fedvi.federation.making import read_key
+from fedvi.federation.policy import Policy
 from fedvi.federation.site import Site
+from fedvi.federation.worker import open_worker
 from fedvi.files import write
+from fedvi.inference.private_client import PrivateClient, declared_rows
 from fedvi.privacy.budget import Budget
 from fedvi.privacy.ledger.overlap import Sketch
 from fedvi.tables.encode import Encoded, encode, sketch_of
 from fedvi.tables.reading.source import TableSource, open_table
 from fedvi.tables.repeats import repeated_rows
 
-FOLDER, FILE, STATE, POLICY = "fedvi", "site.toml", "site.db", "policy.toml"
-PID = "join.pid"
+FILE, STATE, ADDRESS, KEY, PID = "site.toml", "site.db", "address.json", "site.key", "join.pid"
 
 PATIENCE = 20.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Policy:
-    """A site's policy; without a file, nothing but fedvi's own kinds."""
-
-    kinds: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for kind in self.kinds:
-            if not PLACE.fullmatch(kind):
-                raise InputError(f'Expected kinds to be like "module:Class", got {kind!r}.')
-
-    @classmethod
-    def load(cls, path: Path) -> Policy:
-        """Return the policy in a file. Its folder is searched for the modules that it names."""
-        try:
-            policy = fill(cls, read_toml(path, "the policy of a site"))
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-        if policy.kinds:
-            search(path.parent)
-        return policy
 
 
 @dataclasses.dataclass(frozen=True)
 class SiteSettings:
     """What the people of a site decided.
 
-    folder: of the kit. data, ledger: absolute paths. delta: None for the rule by number of rows.
+    folder: of the site. data, ledger: absolute paths. delta: None for the rule by number of rows.
     encoding, decimal, sheet: how the table is written, where it is not as the schema says.
     public_rows: that the site declares; None for two digits of the true number, rounded down.
     accept: the ledger's warnings that they confirmed; see `Ledger.open`.
-    policy: path of the site's policy; None for `policy.toml` beside the ledger, if there is one. Not in the kit: that
-        comes from the coordinator.
+    policy: path of the site's policy; None for `policy.toml` beside the ledger, if there is one.
+    link: Unix socket at which the relay of an engine comes for messages; None for HTTPS. link_mode: its permissions.
+    confirmed: whether somebody has confirmed the promise.
     """
 
     folder: Path
@@ -78,6 +64,9 @@ class SiteSettings:
     sheet: str = ""
     accept: tuple[str, ...] = ()
     policy: Path | None = None
+    link: Path | None = None
+    link_mode: str = "600"
+    confirmed: bool = False
 
     def __post_init__(self) -> None:
         in_range("eps", self.epsilon, 1e-6, 1e6)
@@ -85,21 +74,29 @@ class SiteSettings:
     @property
     def state(self) -> Path:
         """The site's own file."""
-        return self.folder / FOLDER / STATE
+        return self.folder / STATE
 
     @property
     def pid(self) -> Path:
         """The file that names the process of the site."""
-        return self.folder / FOLDER / PID
+        return self.folder / PID
 
-    @property
+    @cached_property
+    def rules(self) -> Policy:
+        """What the site allows."""
+        return Policy.find(self.policy, self.ledger, self.folder)
+
+    @cached_property
     def description(self) -> Description:
-        """The federation, as the kit has it; refused if it asks for what the site's policy does not allow."""
-        path = (self.policy or self.ledger.parent / POLICY).resolve()
-        if path.exists() and path.is_relative_to(self.folder.resolve()):
-            raise InputError(f"Expected the site's policy outside of its kit, which the coordinator made, got {path}.")
-        policy = Policy.load(path) if self.policy is not None or path.exists() else Policy()
-        return Description.load(self.folder / FOLDER, policy.kinds)
+        """The federation, as the coordinator sent it; refused if it asks for what the site's policy does not allow."""
+        found = Description.load(self.folder, self.rules.kinds)
+        self.rules.check(found, self.epsilon, self.delta)
+        return found
+
+    @cached_property
+    def address(self) -> Address:
+        """Where the coordinator is, and how to know it."""
+        return load_address(self.folder)
 
     @property
     def budget(self) -> Budget:
@@ -108,10 +105,10 @@ class SiteSettings:
 
     @classmethod
     def load(cls, folder: Path) -> SiteSettings:
-        """Return the settings of a site that has joined with the kit in this folder."""
-        path = folder / FOLDER / FILE
+        """Return the settings of the site in this folder."""
+        path = folder / FILE
         if not path.exists():
-            raise InputError(f"Nobody has joined with the kit {folder} yet. Use fedvi site join.")
+            raise InputError(f"Nobody has joined at {folder} yet. Use fedvi site join with an invitation.")
         try:
             return fill(cls, read_toml(path, "the settings of a site"), folder=folder)
         except InputError as error:
@@ -125,7 +122,7 @@ class SiteSettings:
             key: value for key, value in dataclasses.asdict(self).items() if key != "folder" and value is not None
         }
         content = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
-        write(self.folder / FOLDER / FILE, tomli_w.dumps(content), private=True)
+        write(self.folder / FILE, tomli_w.dumps(content), private=True)
 
     @property
     def forecast(self) -> str:
@@ -168,24 +165,85 @@ class SiteSettings:
             )
         return encoded
 
-    def open(self, patience: float = PATIENCE) -> Site:
-        """Read the rows, and open the site's ledger and file.
+    def open(self, encoded: Encoded | None = None, patience: float = PATIENCE, *, now: bool = True) -> Site:
+        """Open the site's file; and now, or when a question comes, its rows and its ledger.
 
-        patience: seconds to wait for another process of the site, killed or about to end, to let go of the ledger.
+        encoded: the rows, if they were read already. patience: seconds to wait for another process of the site, killed
+        or about to end, to let go of the ledger.
         """
-        encoded, description = self.read(), self.description
+        given = encoded
+
+        def worker() -> PrivateClient:
+            nonlocal given
+            rows, given = given or self.read(), None  # kept by the client alone
+            return self._worker(rows, patience)
+
+        return Site.open(self.state, self.description, self.ledger, worker, now)
+
+    def declared(self, encoded: Encoded) -> int:
+        """Return the number of rows that the site declares, and raise unless its policy allows it."""
+        rows = declared_rows(self.ledger, len(encoded.x), self.public_rows)
+        self.rules.check(self.description, self.epsilon, float(self.budget.fixed(rows).delta), rows)
+        return rows
+
+    def correspondence(self, transport: Transport) -> Correspondence:
+        """Return the signed exchange with the coordinator."""
+        address, key = self.address, read_key(self.folder / KEY)
+        return Correspondence(transport, address.federation, address.site, key, address.coordinator)
+
+    def transport(self) -> Transport:
+        """Return what carries the site's messages: HTTPS, or an engine's relay that comes to the link."""
+        return transport_to(self.folder, self.address, self.link, self.link_mode)
+
+    def _worker(self, encoded: Encoded, patience: float) -> PrivateClient:
+        description, deadline = self.description, time.monotonic() + patience
         assert encoded.y is not None
-        table = encoded.x, encoded.y
-        deadline = time.monotonic() + patience
+        self.declared(encoded)
 
         def sketch(key: bytes) -> Sketch:
             return sketch_of(description.schema, self.table, key)
 
+        table = encoded.x, encoded.y
+        mine = self.budget, self.ledger, self.accept, self.public_rows
         while True:
             try:
-                mine = self.budget, self.ledger, self.accept, self.public_rows
-                return Site.open(self.state, description, table, *mine, sketch)
+                return open_worker(description, table, *mine, sketch)
             except LedgerInUse:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
+
+
+def load_address(folder: Path) -> Address:
+    """Return where the coordinator of the site in this folder is."""
+    try:
+        return msgspec.json.decode((folder / ADDRESS).read_bytes(), type=Address)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(
+            f"Cannot read {folder / ADDRESS}: {error}. Restore it, or join with a new invitation."
+        ) from None
+
+
+def save_address(folder: Path, address: Address) -> None:
+    """Write where the coordinator is."""
+    write(folder / ADDRESS, msgspec.json.format(msgspec.json.encode(address)), private=True)
+
+
+def transport_to(folder: Path, address: Address, link: Path | None, mode: str = "600") -> Transport:
+    """Return what carries a site's messages to the coordinator. A new certificate is remembered in the folder."""
+    if link is not None:
+        from fedvi.federation.transports.link import Link
+
+        def fits(request: bytes, answer: bytes) -> bool:
+            try:
+                open_answer(address.coordinator, address.federation, request, answer)
+            except NotReached:
+                return False
+            return True
+
+        return Link(link, mode=int(mode, 8), fits=fits)
+    if not address.url:
+        raise InputError("This federation has no address: an engine carries its messages. Expected --link SOCKET.")
+    from fedvi.federation.transports.https import Https
+
+    return Https(address, on_new_pin=lambda pin: save_address(folder, msgspec.structs.replace(address, tls=pin)))

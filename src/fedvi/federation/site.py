@@ -1,6 +1,6 @@
 """The durable site: what to send next, and what to do with the answer, through every crash.
 
-    charge the ledger -> compute -> commit the bytes of the release -> send -> commit that it was acknowledged
+    charge the ledger -> compute -> commit the bytes of the release -> send -> note that it was acknowledged
 
 A site numbers its releases. What was committed is sent until it is acknowledged, always the same bytes: no new noise,
 no new spending. A site that is killed before the commit has paid for something that nobody will see.
@@ -12,6 +12,9 @@ another history, the end. At worst the site stops.
     spent     has answered all questions, or has nothing left to spend; waits for the end, and is then
     finished
     paused    asks, and releases nothing; left: says so and goes. Both are wishes of people at the site
+
+Rows and ledger are opened when a question comes, and may be let go of while there is none (`rest`): a site that waits
+needs no JAX.
 """
 
 from __future__ import annotations
@@ -20,23 +23,23 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
-from fedvi.compiling import jax, jnp
+import numpy as np
+
 from fedvi.errors import BudgetClosed, ImproperError, InputError, MalformedRelease, NotReached, SiteRefused
 from fedvi.federation import wire
 from fedvi.federation.description import Description
 from fedvi.federation.site_file import SiteFile, SiteState
 from fedvi.federation.wire import FINISHED, LEFT, PAUSED, SPENT, WORKING
+from fedvi.federation.worker import declared, purpose
 from fedvi.files import Closing
-from fedvi.inference.local_problem import Public
-from fedvi.inference.private_client import PrivateClient, declared_rows
-from fedvi.inference.questions import Question
-from fedvi.inference.rows import CheckedTable
+from fedvi.inference.private_client import PrivateClient
+from fedvi.inference.question import Question
 from fedvi.inference.update import ClientState
-from fedvi.privacy.budget import Budget
-from fedvi.privacy.events import to_json
-from fedvi.privacy.ledger.overlap import Sketch
+from fedvi.privacy.ledger import ledger as ledgers
+from fedvi.pytree import tree_map
 
 MOST_REFUSALS = 3
 """Releases refused in a row after which a site stops: each has cost privacy."""
@@ -48,8 +51,9 @@ DECLARED_EVERY = 1.0
 class Site(Closing):
     """A site at work: its rows, ledger and file. `request` and `receive` in turns; see `transports.base.run`."""
 
-    def __init__(self, description: Description, file: SiteFile, private: PrivateClient):
-        self._description, self._file, self._private = description, file, private
+    def __init__(self, description: Description, file: SiteFile, ledger: Path, worker: Callable[[], PrivateClient]):
+        self._description, self._file, self._ledger, self._worker = description, file, ledger, worker
+        self._open: PrivateClient | None = None
         self._refusals = 0
         self._question: Question | None = None
         self._saying = ""
@@ -57,56 +61,29 @@ class Site(Closing):
 
     @classmethod
     def open(
-        cls,
-        path: Path,
-        description: Description,
-        table: CheckedTable,
-        budget: Budget,
-        ledger: Path,
-        accept: tuple[str, ...] = (),
-        public_rows: int | None = None,
-        sketch: Callable[[bytes], Sketch] | None = None,
+        cls, path: Path, description: Description, ledger: Path, worker: Callable[[], PrivateClient], now: bool = True
     ) -> Site:
-        """Open the site's file and ledger, or make them.
+        """Open the site's file.
 
-        budget: of the site's rows, whatever it is spent on. accept: see `Ledger.open`. public_rows: that the site
-        declares. sketch: see `PrivateClient.open`.
+        worker: opens rows and ledger (`open_worker`). now: do so at once, and make the file if there is none; else when
+        a question comes.
         """
-        spec = description.spec
-        declared = declared_rows(ledger, len(table[0]), public_rows)
-        budget = budget.fixed(declared)
         if path.exists():
             with SiteFile.open(path) as file:
                 if file.load().federation != description.digest:
                     raise InputError(f"{path} belongs to another federation. Give this one a file of its own.")
-        private = PrivateClient.open(
-            ledger,
-            table,
-            spec.model,
-            spec.algorithm,
-            Public(spec.prior, jnp.asarray(float(len(description.sites))), jnp.asarray(float(description.rows))),
-            budget,
-            public_rows=declared,
-            feature_bound=description.schema.feature_bound,
-            updates=spec.updates,
-            schema=description.schema.digest,
-            purpose=_purpose(description),
-            sketch=sketch,
-            accept=accept,
-        )
-        with contextlib.ExitStack() as undo:  # from here on, nobody else works for this site: the ledger is locked
-            undo.callback(private.close)
-            identity = private.ledger.book.identity
-            if not path.exists():
-                SiteFile.create(path, description.digest, identity).close()
-            file = undo.enter_context(SiteFile.open(path))
-            saved = file.load()
-            if saved.ledger != identity:
-                raise InputError(f"{path} goes with another ledger than {ledger}. Give both, or neither, of one site.")
-            if saved.state is not None:
-                private.state = _unpacked(private.state, saved.state)
+        with contextlib.ExitStack() as undo:
+            private = worker() if now else None  # from here on, nobody else works for this site: the ledger is locked
+            if private is not None:
+                undo.callback(private.close)
+                if not path.exists():
+                    SiteFile.create(path, description.digest, private.ledger.book.identity).close()
+            site = cls(description, SiteFile.open(path), ledger, worker)
+            undo.callback(site._file.close)
+            if private is not None:
+                site._take(private)
             undo.pop_all()
-        return cls(description, file, private)
+        return site
 
     def request(self) -> bytes | None:
         """Return what to send next, made and paid for if need be; None when there is nothing more to say."""
@@ -118,7 +95,7 @@ class Site(Closing):
             return site.pending
         if site.wanted == LEFT:
             return None if site.said == LEFT else self._poll(site, LEFT)
-        if site.said == FINISHED:
+        if site.said == FINISHED and site.stop:
             return None
         if site.stop:
             return self._poll(site, FINISHED)
@@ -136,12 +113,12 @@ class Site(Closing):
         Raises `NotReached` if it is none, and `SiteRefused` if the coordinator and this site do not agree.
         """
         try:
-            answer = wire.decode(data, wire.Answer, wire.size_of(self._description.form) + wire.LARGEST_HEADER)
+            answer = wire.decode(data, wire.Answer, self._largest)
         except MalformedRelease as error:
             raise NotReached(f"The answer cannot be read: {error}") from None
         site = self._file.load()
         if answer.federation != self._description.digest:
-            raise SiteRefused("The coordinator answers for another federation. Use the kit that it gave you.")
+            raise SiteRefused("The coordinator answers for another federation. Use the invitation that it gave you.")
         if answer.kind == wire.REFUSED:
             self._refused(answer, site)
         elif answer.applied != site.releases:
@@ -157,7 +134,12 @@ class Site(Closing):
             if site.before is not None:  # the mean over the last ten or so updates
                 latency = seconds if latency is None else 0.9 * latency + 0.1 * seconds
             told = replace(site, version=answer.version, heard=time.time(), stop=answer.stop, note="", latency=latency)
-            self._file.commit(replace(told, pending=None, before=None, said=self._saying))
+            self._file.commit(replace(told, pending=None, before=None, said=self._saying, news=answer.news))
+
+    @property
+    def state(self) -> SiteState:
+        """Where the site is."""
+        return self._file.load()
 
     @property
     def noticed(self) -> tuple[str, ...]:
@@ -167,8 +149,12 @@ class Site(Closing):
     @property
     def remaining(self) -> int:
         """How many answers are left: of the questions that are asked, and of what the ledger admits."""
-        made = int(self._private.state.sequence)
-        return max(min(self._private.remaining, self._description.spec.updates - made), 0)
+        site = self._file.load()
+        if self._open is None and site.remaining is None:
+            return self._description.spec.updates - site.releases
+        admitted = site.remaining if self._open is None else self._open.remaining
+        made = site.releases if self._open is None else int(self._open.state.sequence)
+        return max(min(admitted or 0, self._description.spec.updates - made), 0)
 
     @property
     def waiting(self) -> bool:
@@ -177,34 +163,85 @@ class Site(Closing):
         asks = site.wanted == PAUSED or self._question is None or self.remaining == 0
         return asks and not site.stop and site.pending is None and site.wanted != LEFT
 
+    @property
+    def patient(self) -> bool:
+        """Whether the answer to the last request may be held back until there is a question."""
+        releases = self._file.load().pending is not None
+        return self._saying not in (FINISHED, LEFT) and not (releases and self.remaining == 0)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether rows and ledger are open."""
+        return self._open is not None
+
+    def rest(self) -> None:
+        """Let go of rows and ledger until the next question comes."""
+        if self._open is not None:
+            remaining, private, self._open = self._open.remaining, self._open, None
+            private.close()
+            self._question = self._declared = None
+            self._file.commit(replace(self._file.load(), remaining=remaining))
+
+    def note(self, text: str) -> None:
+        """Write down for the people here what is wrong now."""
+        site = self._file.load()
+        if site.note != text[:2000]:
+            self._file.commit(replace(site, note=text[:2000]))
+
     def fail(self, reason: str) -> None:
         """Stop for good, until people have looked and joined again."""
         self._file.commit(replace(self._file.load(), failed=reason[:2000]))
 
     def close(self) -> None:
         """Close file and ledger."""
-        self._private.close()
-        self._file.close()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._file.close)
+            self.rest()
+
+    @property
+    def _private(self) -> PrivateClient:
+        """The client, opened if it is not."""
+        if self._open is None:
+            private = self._worker()
+            try:
+                self._take(private)
+            except BaseException:
+                private.close()
+                raise
+            return private
+        return self._open
+
+    def _take(self, private: PrivateClient) -> None:
+        """Work with an open ledger from here on."""
+        saved = self._file.load()
+        if saved.ledger != private.ledger.book.identity:
+            raise InputError(
+                f"{self._file.path} goes with another ledger than {self._ledger}. Give both, or neither, of one site."
+            )
+        if saved.state is not None:
+            private.state = _unpacked(private.state, saved.state)
+        self._open, self._declared = private, None
 
     def _answer(self, site: SiteState, question: Question) -> bytes:
         """Pay for an answer, make it and commit its bytes; or ask, if the ledger admits none."""
-        before, number, entry = self._private.state, site.releases + 1, self._next_entry
+        private = self._private
+        before, number, entry = private.state, site.releases + 1, private.ledger.book.head.number + 1
         if int(before.sequence) + 1 != number:
             raise SiteRefused(
                 f"Expected to make release {number}, got {int(before.sequence) + 1}: the site's file is damaged. "
                 "Restore its newest copy."
             )
         try:
-            release = self._private.update(question)
+            release = private.update(question)
         except BudgetClosed:
             return self._poll(site, SPENT)
         try:
-            arrays, state = wire.arrays_of(release.factor), wire.pack(self._private.state)
+            arrays, state = wire.arrays_of(release.factor), wire.pack(private.state)
             data = self._message(wire.FACTOR, number, WORKING, arrays)
             made = replace(site, pending=data, before=wire.pack(before), state=state, releases=number)
-            self._file.commit(made, paid_by=entry)
+            self._file.commit(replace(made, remaining=private.remaining), paid_by=entry)
         except BaseException:  # paid for, and lost: such as on a full disk
-            self._private.state = before
+            private.state = before
             raise
         self._saying = WORKING
         return data
@@ -224,22 +261,20 @@ class Site(Closing):
         What the rows paid for elsewhere is nobody's business here; the number of rows is the declared one.
         """
         now = time.monotonic()
-        if self._declared is None or fresh or now - self._declared[0] > DECLARED_EVERY:
-            book = self._private.ledger.book
-            own = book.by_purpose.get(_purpose(self._description), {})
-            events = tuple({**to_json(event), "count": count} for event, count in list(own.items())[: wire.MOST_EVENTS])
-            epsilon = book.budget.spent(own) if own else 0.0
-            rows = self._private.public_rows
-            self._declared = now, wire.Declared(rows, epsilon, book.budget.epsilon, float(book.budget.delta), events)
+        old = self._open is not None and (fresh or self._declared is None or now - self._declared[0] > DECLARED_EVERY)
+        if self._declared is None or old:
+            book = ledgers.read(self._ledger) if self._open is None else self._open.ledger.book
+            self._declared = now, declared(book, purpose(self._description))
         return self._declared[1]
 
     def _refused(self, answer: wire.Answer, site: SiteState) -> None:
         """Drop a release that was refused, or stop."""
         if answer.code in wire.HARMLESS and site.before is not None and answer.applied == site.releases - 1:
-            state = _unpacked(self._private.state, site.before)
             dropped = replace(site, pending=None, before=None, state=site.before, releases=site.releases - 1)
             self._file.commit(replace(dropped, note=answer.reason))
-            self._private.state, self._question = state, None
+            if self._open is not None:
+                self._open.state = _unpacked(self._open.state, site.before)
+            self._question = None
             self._refusals += 1
             if self._refusals < MOST_REFUSALS:
                 return
@@ -249,26 +284,23 @@ class Site(Closing):
 
     def _checked(self, answer: wire.Answer) -> Question | None:
         """Return the question in an answer; None if there is none to answer now."""
+        private = None if answer.kind == wire.WAIT else self._private  # here: what is wrong with rows is our own fault
         try:
-            if answer.kind == wire.WAIT:
+            if private is None:
                 wire.tree_of((), answer.arrays)
                 return None
-            question = jax.tree.map(jnp.asarray, wire.tree_of(self._description.form, answer.arrays))
-            self._private.check(question)
+            question = wire.tree_of(self._description.form, answer.arrays)
+            with np.errstate(all="ignore"):  # what is not finite is refused
+                private.check(question)
         except (MalformedRelease, ImproperError, InputError) as error:
             raise SiteRefused(f"The coordinator sent something that is no question to answer: {error}") from None
         return question
 
-    @property
-    def _next_entry(self) -> int:
-        """Number of the ledger's next entry, which is to pay for the next release."""
-        return self._private.ledger.book.head.number + 1
-
-
-def _purpose(description: Description) -> str:
-    """Return what the ledger says that releases are for: which federation."""
-    return f"federation {description.name} {description.digest[:16]}"
+    @cached_property
+    def _largest(self) -> int:
+        """Bytes that an answer may have."""
+        return wire.size_of(self._description.form) + wire.LARGEST_HEADER
 
 
 def _unpacked(template: ClientState, data: bytes) -> ClientState:
-    return jax.tree.map(jnp.asarray, wire.unpack(template, data))
+    return tree_map(np.asarray, wire.unpack(template, data))

@@ -14,13 +14,13 @@ from fedvi.errors import InputError
 from fedvi.federation.wire import LEFT, PAUSED, WORKING
 from fedvi.sqlite import Database, OfDatabase
 
-FORMAT = 3
+FORMAT = 4
 SCHEMA = f"""
 PRAGMA user_version = {FORMAT};
 CREATE TABLE site (
     federation TEXT NOT NULL, ledger TEXT NOT NULL, wanted TEXT NOT NULL, said TEXT NOT NULL, releases INTEGER NOT NULL,
     state BLOB, before BLOB, pending BLOB, version INTEGER NOT NULL, heard REAL,
-    stop TEXT NOT NULL, note TEXT NOT NULL, failed TEXT NOT NULL, latency REAL
+    stop TEXT NOT NULL, note TEXT NOT NULL, failed TEXT NOT NULL, news TEXT NOT NULL, latency REAL, remaining INTEGER
 ) STRICT;
 CREATE TABLE paid (release INTEGER PRIMARY KEY, entry INTEGER NOT NULL) STRICT
 """
@@ -34,7 +34,8 @@ class SiteState:
     releases: how many were made. state, before: the client's state, now and before the pending release, packed.
     pending: bytes that were not acknowledged yet.
     version, heard, stop: how many answers the coordinator had, time and reason to stop, of its last answer.
-    note, failed: why a release was refused; why the site stopped. latency: seconds from sending to the answer.
+    note, failed: what is wrong now; why the site stopped. news: what the coordinator tells the people here.
+    latency: seconds from sending to the answer. remaining: answers that the ledger admits; None before it was opened.
     """
 
     federation: str
@@ -50,11 +51,15 @@ class SiteState:
     stop: str = ""
     note: str = ""
     failed: str = ""
+    news: str = ""
     latency: float | None = None
+    remaining: int | None = None
 
 
 class SiteFile(OfDatabase):
     """The file, open. The process at work and the commands of people may have it open at once."""
+
+    _known: tuple[int, SiteState] | None = None
 
     @classmethod
     def create(cls, path: Path, federation: str, ledger: str) -> SiteFile:
@@ -67,25 +72,44 @@ class SiteFile(OfDatabase):
         """Open an existing file."""
         return cls(Database.open(path).of_format("the file of a site", FORMAT))
 
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._database.path
+
     def load(self) -> SiteState:
         """Return where the site is."""
-        for state in self._database.records(SiteState, "site"):
-            return state
-        raise InputError(f"{self._database.path} holds no site. Restore its newest copy.")
+        (version,) = self._database.only("PRAGMA data_version")  # another one if others have written
+        if self._known is None or self._known[0] != version:
+            states = self._database.records(SiteState, "site")
+            if not states:
+                raise InputError(f"{self._database.path} holds no site. Restore its newest copy.")
+            self._known = int(version), states[0]
+        return self._known[1]
 
     def commit(self, state: SiteState, paid_by: int | None = None) -> None:
-        """Write where the site is, but for what people want. paid_by: the ledger's entry for a new release."""
+        """Write where the site is, but for what people want.
+
+        paid_by: the ledger's entry for a new release, which is on disk when this returns. What else is written may get
+        lost with the machine's power, and then only means that something is sent again.
+        """
         own = {name: value for name, value in vars(state).items() if name != "wanted"}
+        self._database.execute(f"PRAGMA synchronous = {'NORMAL' if paid_by is None else 'FULL'}")
+        self._known = None
         with self._database.transaction():
             self._database.update("site", own)
             if paid_by is not None:
                 self._database.execute("INSERT OR REPLACE INTO paid VALUES (?, ?)", (state.releases, paid_by))
 
     def want(self, wanted: str) -> None:
-        """Write what people want: working, paused or left. A problem that stopped the site is forgotten."""
+        """Write what people want: working, paused or left.
+
+        A problem that stopped the site is forgotten, and so is the end: the coordinator may have gone on since.
+        """
         one_of("wanted", wanted, (WORKING, PAUSED, LEFT))
+        self._known = None
         with self._database.transaction():
-            self._database.update("site", {"wanted": wanted, "failed": ""})
+            self._database.update("site", {"wanted": wanted, "failed": "", "stop": ""})
 
     def payments(self) -> dict[int, int]:
         """Return by the number of a release which entry of the ledger was to pay for it."""

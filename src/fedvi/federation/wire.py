@@ -4,7 +4,7 @@
 
 `Request` is what a site sends, `Answer` what it gets. Their annotations are the rules. Whatever does not decode to
 exactly one of them is refused with `MalformedRelease`, before anything is done with it. The hash is for accidents; who
-sent it, the engine's certificates say.
+sent it, the envelope says (`fedvi.federation.envelope`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedvi.errors import AbsurdRelease, ImproperRelease, MalformedRelease, NonFi
 from fedvi.pytree import leaves, tree_map
 
 MAGIC = b"fedvi"
-VERSION = 3
+VERSION = 4
 HEADER = "header"
 LARGEST_HEADER = 1 << 16
 LONGEST_TEXT = 4096
@@ -92,7 +92,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         reason.
     version: how many answers the coordinator has. applied: the last release of this site that was applied.
     stop: why the federation has ended; empty while it goes on.
-    code: of `REFUSALS` or `unavailable`; empty otherwise.
+    code: of `REFUSALS` or `unavailable`; empty otherwise. news: what people at the site should know.
     """
 
     federation: str
@@ -102,6 +102,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop: str = ""
     code: str = ""
     reason: str = ""
+    news: str = ""
     arrays: Mapping[str, Any] = {}
 
 
@@ -127,7 +128,7 @@ def decode(data: bytes, kind: type[Message], largest: int) -> Message:
         message: Message = msgspec.convert({**header, "arrays": arrays}, kind)
     except (msgspec.ValidationError, OverflowError) as error:
         raise MalformedRelease(f"Expected a {kind.__name__.lower()} of fedvi, got: {str(error)[:200]}.") from None
-    _require({*header, "arrays"} == {field.name for field in msgspec.structs.fields(kind)}, "too few fields")
+    _require({*header, "arrays"} == set(kind.__struct_fields__), "too few fields")
     return message
 
 
@@ -162,6 +163,11 @@ def unpack(template: Tree, data: bytes) -> Tree:
     from safetensors.numpy import load
 
     return tree_of(template, load(data))
+
+
+def printable(error: Exception) -> str:
+    """Return the text of an error without what no terminal or message can show."""
+    return "".join(filter(str.isprintable, str(error)))[:2000]
 
 
 def _unpack(data: bytes, largest: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -241,9 +247,9 @@ def _require(condition: bool, what: str) -> None:
         raise MalformedRelease(f"Expected a message of fedvi, got one with {what[:200]}.")
 
 
-def _forms(arrays: Arrays) -> dict[str, str]:
-    return {name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()}
+def _forms(arrays: Arrays) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    return {name: (array.dtype, array.shape) for name, array in arrays.items()}
 
 
 def _shown(arrays: Arrays) -> str:
-    return ", ".join(list(_forms(arrays).values())[:8]) or "none"
+    return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in list(_forms(arrays).values())[:8]) or "none"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedvi.errors import InputError
-from fedvi.federation import records
-from fedvi.federation.coordinator_file import CoordinatorFile
+from fedvi.federation.store import records
+from fedvi.federation.store.file import CoordinatorFile
 from fedvi.fitting.fitted import Fitted
 from fedvi.fitting.records import SiteRecord
 from fedvi.privacy.ledger.statement import rounded_up
@@ -21,7 +21,8 @@ from fedvi.pytree import stack, take, tree_map
 def fitted_of(store: CoordinatorFile) -> Fitted:
     """Return the posterior of a federation as it is now, or raise `InputError` if nobody has released anything.
 
-    It is read out of all answers that are there, also of those that came after the last question was asked.
+    It is read out of all answers that are there, also of those that came after the last question was asked; but for
+    those of sites that were withdrawn.
     """
     description, spec = store.description, store.description.spec
     with store.at_once():
@@ -32,11 +33,11 @@ def fitted_of(store: CoordinatorFile) -> Fitted:
             store.version,
             store.stop,
         )
-    places = [place for place, site in enumerate(everybody) if site.sequence]
+    places = [place for place, site in enumerate(everybody) if site.sequence and site.withdrawn is None]
     if not places:
         raise InputError("Expected a federation with at least one answer, got none yet. Wait for a site to join.")
     said = [_record(everybody[place], description.schema.digest) for place in places]
-    answered = int(np.max(factors.answered))
+    answered = int(np.max(factors.answered[places]))
     return Fitted.of_answers(
         description.schema,
         description.plan,

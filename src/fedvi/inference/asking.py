@@ -86,6 +86,7 @@ class NoiseAwarePVI(Algorithm):
     questions, moments: how many, and how many of them ask for moments of the rows; 0 for the plan's own choice.
     intercept: whether the first column of x is 1. bound: features lie within it.
     exclusive: groups of columns of which at most one is not zero, such as the levels of a category.
+    reserve: how many of the questions are asked only after a site was withdrawn, in a real federation.
     """
 
     solver: Solver[Any] = field(default_factory=Answers)
@@ -95,6 +96,7 @@ class NoiseAwarePVI(Algorithm):
     intercept: bool = static(default=False)
     bound: float = static(default=8.0)
     exclusive: tuple[tuple[int, ...], ...] = static(default=())
+    reserve: int = static(default=0)
 
     asks: ClassVar[bool] = True
     damping: ClassVar[float] = 1.0  # type: ignore[misc]
@@ -155,7 +157,8 @@ class NoiseAwarePVI(Algorithm):
         """The plan, once everything is chosen (`planned`)."""
         if self.covariance == "auto" or not self.questions:
             raise InputError("Expected an algorithm that was planned: call planned(dim, public_rows, budgets).")
-        return Plan(self.questions, self.moments, self.covariance, self.intercept, self.bound, self.exclusive)
+        layout = self.intercept, self.bound, self.exclusive
+        return Plan(self.questions, self.moments, self.covariance, *layout, self.reserve)
 
     @property
     def most_updates(self) -> float:

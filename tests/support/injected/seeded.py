@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ def simulated_source() -> Any:
     """Return the randomness of this process's next update, as the simulation has it."""
     from fedvi.privacy.sampling import UPDATE, Seeded
 
-    site = Path(os.environ["FEDVI_FLARE_FOLDER"]).parent.name
+    site = Path(sys.argv[sys.argv.index("--folder") + 1]).name
     return Seeded(SEED, UPDATE, SITES.index(site), next(numbers))
 
 
@@ -27,5 +27,4 @@ def change(module: Any) -> None:
     module.System = simulated_source
 
 
-if "FEDVI_FLARE_FOLDER" in os.environ:  # in processes of the engine only
-    change_when_loaded({"fedvi.privacy.sampling": change})
+change_when_loaded({"fedvi.privacy.sampling": change})

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedvi.errors import InputError
-from fedvi.federation.coordinator_file import CoordinatorFile
 from fedvi.federation.site_file import SiteFile, SiteState
+from fedvi.federation.store.reader import Reader
 from fedvi.federation.wire import pack, unpack
 from fedvi.inference.update import init_client
 from fedvi.privacy.ledger import ledger
@@ -42,7 +42,7 @@ class Check:
     unpaid: releases without a charge of their own in the ledger.
     differing: sites whose answers are not those that the coordinator holds.
     max_epsilon_over_budget: below zero if no site spent all of its budget.
-    difference: of q and of q as it is read again (`CoordinatorFile.verify`); infinite if the file contradicts itself.
+    difference: of q and of q as it is read again (`Reader.verify`); infinite if the file contradicts itself.
     """
 
     updates: int
@@ -68,7 +68,7 @@ class Files(NamedTuple):
     ledger: Path
 
 
-def check(store: CoordinatorFile, sites: Mapping[str, Files]) -> Check:
+def check(store: Reader, sites: Mapping[str, Files]) -> Check:
     """Compare the coordinator's file with those of all sites."""
     applied = store.applied()
     lost, disordered, unpaid, differing = abs(store.version - len(applied)), 0, 0, 0
@@ -87,7 +87,7 @@ def check(store: CoordinatorFile, sites: Mapping[str, Files]) -> Check:
     return Check(len(applied), lost, len(applied) - different, disordered, unpaid, differing, over, _difference(store))
 
 
-def _lost(store: CoordinatorFile, name: str, numbers: list[int], made: int) -> int:
+def _lost(store: Reader, name: str, numbers: list[int], made: int) -> int:
     return max(len(set(numbers) ^ set(range(1, made + 1))), abs(made - store.site(name).sequence))
 
 
@@ -98,7 +98,7 @@ def _unpaid(site: SiteState, paid: dict[int, int], book: Book) -> int:
     return len(made) - len(charges.intersection(paid.get(release, -1) for release in made))
 
 
-def _differs(store: CoordinatorFile, name: str, site: SiteState) -> bool:
+def _differs(store: Reader, name: str, site: SiteState) -> bool:
     """Tell whether site and coordinator hold different factors, unless a release is still on its way."""
     if site.pending is not None:
         return False
@@ -108,7 +108,7 @@ def _differs(store: CoordinatorFile, name: str, site: SiteState) -> bool:
     return pack(own) != pack(take(store.factors(), store.names.index(name)))
 
 
-def _difference(store: CoordinatorFile) -> float:
+def _difference(store: Reader) -> float:
     try:
         return store.verify()
     except InputError:

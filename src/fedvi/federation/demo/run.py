@@ -11,25 +11,26 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedvi.datasets.adult import load_adult, paper_split
 from fedvi.datasets.partitions import DirichletLabels
-from fedvi.errors import FedviError
 from fedvi.federation.demo.checking import Check
-from fedvi.federation.demo.local import Chaos, LocalFederation
+from fedvi.federation.demo.local import HTTPS, Chaos, LocalFederation
 from fedvi.federation.description import Description
 from fedvi.federation.page.server import LivePage
-from fedvi.federation.settings import FOLDER, STATE
-from fedvi.federation.site_file import SiteFile
-from fedvi.federation.status import Scores, SiteStatus, Status, status_of
-from fedvi.federation.turns import Start
+from fedvi.federation.store.status import Scores, SiteStatus, Status, status_of
+from fedvi.federation.store.turns import Start
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.tables.inferring.infer import infer_schema
 from fedvi.tables.numbers import Number
 from fedvi.tables.schema import Schema
 from fedvi.tables.targets import BinaryTarget
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SITES = ("east", "north", "south", "west")
 TEST = "test.csv"
@@ -45,12 +46,14 @@ LIMIT = 900.0
 
 @dataclasses.dataclass(frozen=True)
 class DemoReport(Check):
-    """What came of it: scores on public test rows, what was killed how often, how long it took, and the sites."""
+    """What came of it: scores on public test rows, what was killed and spoilt how often, times, and the sites."""
 
     accuracy: float
     log_likelihood: float
     kills: dict[str, int]
+    spoilt: dict[str, int]
     seconds: float
+    seconds_to_first: float
     sites: tuple[SiteStatus, ...]
 
 
@@ -61,6 +64,8 @@ def demonstrate(
     updates: int | None,
     seed: int,
     chaos: float,
+    sites: int = len(SITES),
+    transport: str = HTTPS,
     show: Callable[[Status], None],
     say: Callable[[str], None],
 ) -> DemoReport:
@@ -69,10 +74,11 @@ def demonstrate(
     chaos: seconds for which processes are killed at random. show: is given the status, again and again. say: is told
     what happens.
     """
-    started = time.monotonic()
-    say("Writing the tables of four sites, and making certificates and kits ...")
-    federation = LocalFederation(folder, adult_description(folder, epsilon, updates, seed), epsilon)
-    say("Starting the coordinator and four sites, each in processes of its own ...")
+    started, began = time.monotonic(), time.time()
+    say(f"Writing the tables of {sites} sites, and making keys and invitations ...")
+    description = adult_description(folder, epsilon, updates, seed, names(sites))
+    federation = LocalFederation(folder, description, epsilon, transport, spoilt=chaos > 0 and transport == HTTPS)
+    say(f"Starting the coordinator and {sites} sites, each a process of its own ...")
     killer, rng = Chaos(federation, seed), random.Random(seed)
     with federation.running(), federation.store() as store:
         scores = Scores(store, federation.folder / TEST)
@@ -95,58 +101,21 @@ def demonstrate(
             accuracy=measured["accuracy"],
             log_likelihood=measured["log_likelihood"],
             kills=dict(killer.kills),
+            spoilt={} if federation.proxy is None else dict(federation.proxy.counts),
             seconds=time.monotonic() - started,
+            seconds_to_first=store.applied()[0].time - began,
             sites=status_of(store).sites,
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Speed:
-    """What was measured, while all sites were at work.
-
-    milliseconds: from one answer of a site to its next: pay, compute, commit, send, apply, wait for others; median.
-    answer_milliseconds: of that, from sending to the answer; mean over the last updates.
-    """
-
-    sites: int
-    updates: int
-    updates_per_second: float
-    milliseconds: float
-    answer_milliseconds: float
-    seconds_to_first: float
+def names(number: int) -> tuple[str, ...]:
+    """Return names of so many sites."""
+    return (*SITES, *(f"site-{each}" for each in range(len(SITES) + 1, number + 1)))[:number]
 
 
-def measure_speed(folder: Path, updates: int) -> Speed:
-    """Run a federation of tiny tables, and read the times off the coordinator's file."""
-    started = time.time()
-    federation = LocalFederation(folder, tiny_description(folder, updates), 1.0)
-    with federation.running(), federation.store() as store:
-        for _ in federation.until_over(store, LIMIT):
-            pass
-        applied = store.applied()
-    times = {
-        site: np.array([each.time for each in applied if each.site == site]) for site in federation.description.sites
-    }
-    first, last = max(each[0] for each in times.values()), min(each[-1] for each in times.values())
-    together = [each.time for each in applied if first <= each.time <= last]
-    if last <= first or len(together) < 10:
-        raise FedviError(f"Sites were never all at work at once in {updates} updates. Use more with --updates.")
-    cycles = np.concatenate([np.diff(each[(each >= first) & (each <= last)]) for each in times.values()])
-    answers = []
-    for site in federation.description.sites:
-        with SiteFile.open(federation.kit(site) / FOLDER / STATE) as file:
-            answers.append(file.load().latency or 0.0)
-    return Speed(
-        sites=len(times),
-        updates=len(together),
-        updates_per_second=(len(together) - 1) / (last - first),
-        milliseconds=1000 * float(np.median(cycles)),
-        answer_milliseconds=1000 * float(np.mean(answers)),
-        seconds_to_first=applied[0].time - started,
-    )
-
-
-def adult_description(folder: Path, epsilon: float, updates: int | None, seed: int) -> Description:
+def adult_description(
+    folder: Path, epsilon: float, updates: int | None, seed: int, sites: tuple[str, ...] = SITES
+) -> Description:
     """Write SITE.csv for every site and test.csv, and return the federation.
 
     Sites differ in size and in how many of their people earn much.
@@ -154,14 +123,14 @@ def adult_description(folder: Path, epsilon: float, updates: int | None, seed: i
     adult, split = load_adult(), paper_split()
     columns = {name: np.where(column == "?", "unknown", column) for name, column in adult.columns.items()}
     columns["income"] = np.where(adult.target > 0, ">50K", "<=50K")
-    train = {name: column[split.train_rows] for name, column in columns.items()}
+    train = arrow_of(columns, split.train_rows)
     schema = infer_schema(train, target="income", event=">50K", ignore=LEFT_OUT).schema  # the table is public
-    parts = DirichletLabels(clients=len(SITES), concentration=2.0, seed=seed).split(split.train[1])
-    for site, rows in zip(SITES, parts.values(), strict=True):
-        write_csv(folder / f"{site}.csv", {name: column[rows] for name, column in train.items()})
-    write_csv(folder / TEST, {name: column[split.test_rows] for name, column in columns.items()})
-    chosen = {"updates": updates, "epsilon": epsilon, "start": Start(len(SITES))}
-    return Description("adult", SITES, schema, len(split.train_rows), **chosen)  # type: ignore[arg-type]
+    parts = DirichletLabels(clients=len(sites), concentration=2.0, seed=seed).split(split.train[1])
+    for site, rows in zip(sites, parts.values(), strict=True):
+        write_csv(folder / f"{site}.csv", train.take(rows))
+    write_csv(folder / TEST, arrow_of(columns, split.test_rows))
+    chosen = {"updates": updates, "epsilon": epsilon, "start": Start(len(sites))}
+    return Description("adult", sites, schema, len(split.train_rows), **chosen)  # type: ignore[arg-type]
 
 
 def tiny_description(folder: Path, updates: int, sites: tuple[str, ...] = SITES, rows: int = 50) -> Description:
@@ -170,14 +139,21 @@ def tiny_description(folder: Path, updates: int, sites: tuple[str, ...] = SITES,
     for number, site in enumerate(sites):
         rng = np.random.default_rng(number)
         numbers = {name: rng.normal(size=rows).round(3) for name in ("a", "b")}
-        write_csv(folder / f"{site}.csv", {**numbers, "y": np.where(numbers["a"] > numbers["b"], "yes", "no")})
+        columns = {**numbers, "y": np.where(numbers["a"] > numbers["b"], "yes", "no")}
+        write_csv(folder / f"{site}.csv", arrow_of(columns, np.arange(rows)))
     return Description("tiny", sites, schema, rows * len(sites), updates=updates, start=Start(len(sites)))
 
 
-def write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
-    """Write a table."""
+def arrow_of(columns: dict[str, np.ndarray], rows: np.ndarray) -> pa.Table:
+    """Return some rows of a table. From lists: of NumPy's arrays Arrow would make pandas load, which takes a second."""
     import pyarrow as pa
+
+    return pa.table({name: pa.array(column[rows].tolist()) for name, column in columns.items()})
+
+
+def write_csv(path: Path, table: pa.Table) -> None:
+    """Write a table."""
     from pyarrow import csv
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    csv.write_csv(pa.table({name: pa.array(column.tolist()) for name, column in columns.items()}), path)
+    csv.write_csv(table, path)

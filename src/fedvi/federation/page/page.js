@@ -71,16 +71,20 @@ function showNumbers(status) {
 
 /* Sites */
 
+function gauge(part, kind) {
+  const made = html("div", { class: `gauge${kind}`, "aria-hidden": "true" }), filling = html("i");
+  filling.style.width = `${Math.max(0, Math.min(100, 100 * part)).toFixed(1)}%`;
+  made.append(filling);
+  return made;
+}
+
 function budget({ epsilon, epsilon_max: most, delta }) {
   if (!known(epsilon) || !known(most)) return [html("span", { class: "quiet" }, known(epsilon) ? `ε = ${power(epsilon)}, limit not declared` : "not declared")];
   const part = most > 0 ? epsilon / most : 1, over = epsilon > most * (1 + 1e-9);
-  const gauge = html("div", { class: `gauge${over ? " over" : part > 0.999 ? " full" : ""}`, "aria-hidden": "true" }), filling = html("i");
-  filling.style.width = `${Math.max(0, Math.min(100, 100 * part)).toFixed(1)}%`;
-  gauge.append(filling);
   const text = html("span", {}, `ε ${epsilon.toFixed(most < 0.1 ? 4 : 3)} of ${power(most)}${over ? ", over" : ""}`);
   if (known(delta)) text.append(html("small", {}, ` at δ = ${power(delta)}`));
   const box = html("div", { class: "budget" });
-  box.append(gauge, text);
+  box.append(gauge(part, over ? " over" : part > 0.999 ? " full" : ""), text);
   return [box];
 }
 
@@ -123,6 +127,32 @@ function showLastSeen() {
   });
 }
 
+/* Contributions */
+
+function contributionRow(each, most) {
+  const row = html("tr", { role: "row" }), head = html("th", { role: "rowheader", scope: "row" });
+  const digits = (value) => (known(value) ? String(Number(value.toPrecision(3))) : "–");
+  head.append(html("bdi", {}, each.tables.join(", ")), ...(known(each.withdrawn) ? [html("small", { class: "quiet" }, ` withdrawn ${moment(each.withdrawn)}`)] : []));
+  row.append(head);
+  const nats = html("div", { class: "budget" });
+  nats.append(...(known(each.kl) ? [gauge(most > 0 ? each.kl / most : 0, ""), html("span", {}, digits(each.kl))] : [html("span", { class: "quiet" }, each.problem)]));
+  cell(row, "KL, nats", nats);
+  cell(row, "Evidence kept without it", known(each.evidence_kept) ? `${Math.round(100 * each.evidence_kept)}%` : "–");
+  cell(row, "Predictions change by, mean", digits(each.mean_prediction));
+  cell(row, "Largest", digits(each.largest_prediction));
+  const changes = each.changes.map((one) => `${one.feature} ${one.mean_change < 0 ? "−" : "+"}${digits(Math.abs(one.mean_change))}`);
+  const last = cell(row, "Coefficients that change most", html("bdi", {}, changes.join(", ") || "–"));
+  if (each.withdrawal) last.append(html("p", {}, each.withdrawal.words));
+  return row;
+}
+
+function showContributions(contributions = []) {
+  if (!differs("contributions", contributions)) return;
+  const most = Math.max(0, ...contributions.map(({ kl }) => kl ?? 0));
+  byId("contributions").tBodies[0].replaceChildren(...contributions.map((each) => contributionRow(each, most)));
+  byId("contributing").hidden = !contributions.length;
+}
+
 /* Refusals, footer */
 
 function showRefusals(refusals) {
@@ -145,6 +175,7 @@ function show(status) {
   put(byId("predicts"), status.predicts);
   showNumbers(status);
   showSites(status.sites);
+  showContributions(status.contributions);
   showRefusals(status.refusals);
   const schema = status.schema ? `, feature schema ${status.schema}` : "";
   put(byId("about"), `Model ${status.model}, ${plural(status.features, "feature")}${schema}.`);

@@ -1,4 +1,4 @@
-"""What the live page's server gives: the page as one text, and the status as JSON.
+"""What the live page's server gives: the page as one text, and what changes, computed now and then.
 
 The page is sent with a policy that allows its own style and scripts, by their hashes, and nothing else. What it shows
 it asks of its own server, again and again; none of it is in the text.
@@ -6,9 +6,9 @@ it asks of its own server, again and again; none of it is in the text.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable
 from functools import cache
@@ -28,9 +28,9 @@ SCRIPTS = (
 INK = "#000000"
 
 STATUS_EVERY = 0.5
-"""Seconds that a status is given again."""
+"""Seconds for which a status is given again."""
 LONGEST_WAIT = 4.0
-"""Seconds that somebody waits for a status that another request has asked for."""
+"""Seconds that somebody waits for a status."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,37 +57,35 @@ Reply = tuple[HTTPStatus, bytes]
 
 
 class Snapshot:
-    """What `status()` last returned, as JSON: computed once in a while, however many ask, and never by two at a time.
+    """What `compute()` last returned: computed in a thread, once in a while, however many ask, never by two at a time.
 
     An error becomes an answer too, with no more than the error's name.
     """
 
-    def __init__(self, status: Callable[[], object], every: float = STATUS_EVERY):
-        self._status, self._every = status, every
-        self._lock = threading.Lock()
-        self._reply: Reply = HTTPStatus.SERVICE_UNAVAILABLE, b""
+    def __init__(self, compute: Callable[[], bytes], every: float = STATUS_EVERY):
+        self._compute, self._every = compute, every
+        self._task: asyncio.Task[Reply] | None = None
         self._until = -math.inf
 
-    def __call__(self) -> Reply:
-        """Return the HTTP status and the JSON."""
-        if not self._lock.acquire(timeout=LONGEST_WAIT):
-            return HTTPStatus.SERVICE_UNAVAILABLE, _json({"error": "Busy"})
+    async def __call__(self) -> Reply:
+        """Return the HTTP status and the text."""
+        if self._task is None or (self._task.done() and time.monotonic() >= self._until):
+            self._task = asyncio.create_task(self._computed())
         try:
-            if time.monotonic() >= self._until:
-                self._reply = self._compute()
-                self._until = time.monotonic() + self._every
-            return self._reply
-        finally:
-            self._lock.release()
+            return await asyncio.wait_for(asyncio.shield(self._task), LONGEST_WAIT)
+        except TimeoutError:
+            return HTTPStatus.SERVICE_UNAVAILABLE, json_of({"error": "Busy"})
 
-    def _compute(self) -> Reply:
+    async def _computed(self) -> Reply:
         try:
-            return HTTPStatus.OK, _json(self._status())
+            reply = HTTPStatus.OK, await asyncio.to_thread(self._compute)
         except Exception as error:  # of any kind: the page outlives a moment without an answer
-            _log.info("The status could not be computed.", exc_info=True)
-            return HTTPStatus.SERVICE_UNAVAILABLE, _json({"error": type(error).__name__})
+            _log.info("The live page could not be given what it shows.", exc_info=True)
+            reply = HTTPStatus.SERVICE_UNAVAILABLE, json_of({"error": type(error).__name__})
+        self._until = time.monotonic() + self._every
+        return reply
 
 
-def _json(value: object) -> bytes:
+def json_of(value: object) -> bytes:
     """Return JSON; numbers that are not finite become null."""
     return msgspec.json.encode(value, enc_hook=float)

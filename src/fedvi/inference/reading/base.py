@@ -25,6 +25,7 @@ class Plan:
     covariance: `full` or `diagonal`, of what is asked for.
     intercept: whether the first column of x is 1. bound: features are within +-bound.
     exclusive: groups of columns, each the levels of a category, of which a row has at most one that is not 0.
+    reserve: how many of the last questions are only asked if a site is withdrawn.
     """
 
     questions: int
@@ -33,6 +34,7 @@ class Plan:
     intercept: bool = True
     bound: float = 4.0
     exclusive: tuple[tuple[int, ...], ...] = ()
+    reserve: int = 0
 
     def __post_init__(self) -> None:
         whole("questions", self.questions, 1)
@@ -41,6 +43,7 @@ class Plan:
         positive("bound", self.bound)
         if self.moments >= self.questions:
             raise InputError(f"Expected fewer than {self.questions} questions about moments, got {self.moments}.")
+        whole("reserve", self.reserve, 0, self.questions - self.moments)
 
 
 NEWTON_LIMIT = 0.3

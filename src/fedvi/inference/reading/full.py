@@ -89,7 +89,7 @@ def read_full(
     rate = seen[0].rows * plan.questions / (max(seen[0].noise, 1e-300) * columns)
     if slopes:
         evidence = Evidence.of(model, slopes, moments, rate)
-        last = len(slopes) == plan.questions - plan.moments
+        last = len(slopes) >= plan.questions - plan.reserve - plan.moments
         start, so_far = slopes[-1].centre, slopes[-1].number("noise_variance")
         q, noise_variance, vague = posterior(model, first, evidence, start, so_far, last)
         kept = evidence_kept(model, first, evidence, q, noise_variance)

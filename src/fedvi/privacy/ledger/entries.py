@@ -30,8 +30,8 @@ from fedvi.errors import InputError, LedgerDamaged, LedgerError
 from fedvi.files import digest, fingerprint
 from fedvi.privacy import events
 from fedvi.privacy.budget import Budget
+from fedvi.privacy.ledger.locked import Locked
 from fedvi.privacy.ledger.statement import Spent
-from fedvi.sqlite import Locked
 
 OPENED, DECLARED, PLAN, CHARGE, ACKNOWLEDGEMENT = "opened", "declared", "plan", "charge", "acknowledgement"
 OLD_ACKNOWLEDGEMENT, OLD_UNITS = "word", {"example": events.ROW}

@@ -43,9 +43,9 @@ from fedvi.privacy.ledger.entries import (
     read_book,
     write_entries,
 )
+from fedvi.privacy.ledger.locked import Locked
 from fedvi.privacy.ledger.overlap import Sketch
 from fedvi.privacy.ledger.statement import Spent
-from fedvi.sqlite import Locked
 
 TRAINING = "training"
 Olders = Sequence[OlderLedger]
@@ -86,9 +86,10 @@ class Ledger(Closing):
         with witness.creating(), contextlib.ExitStack() as undo:
             others = acknowledgements.of_other_ledgers(witness.related(data, sketch), accepted)
             entries = Book(str(path)).following((OPENED, body), *((ACKNOWLEDGEMENT, other) for other in others))
-            for left in glob.glob(f".{glob.escape(path.name)}.*.unfinished", root_dir=path.parent):
+            for left in glob.glob(f".{glob.escape(path.name)}.*.unfinished*", root_dir=path.parent):
                 (path.parent / left).unlink(missing_ok=True)  # of a process that was killed
-            seen = witness.Witness.create(identity, path.resolve(), key)
+            lock = undo.enter_context(witness.claim(identity, path))
+            seen = witness.Witness.create(lock, identity, path.resolve(), key)
             undo.callback(seen.discard)
             seen.belongs_to(body["fingerprint"])
             if sketch is not None:
@@ -123,11 +124,10 @@ class Ledger(Closing):
         """
         path, accepted = Path(path), acknowledgements.confirmed(accept)
         with contextlib.ExitStack() as undo:
-            database = undo.enter_context(Locked.open(path))
-            book = read_book(database)
+            lock, database, book = witness.claimed(path, undo)
             print_of_data = fingerprint(book.key, data)
             bodies = acknowledgements.of_other_data(path, book, print_of_data, schema, accepted)
-            seen = witness.Witness.open(book.identity, path, book.head)
+            seen = witness.Witness.open(lock, book.identity, book.head)
             undo.enter_context(seen or contextlib.nullcontext())
             others, moved = [], seen is None
             if bodies or seen is None or seen.saw_nothing:  # its maker was killed; another may have been made meanwhile
@@ -136,7 +136,7 @@ class Ledger(Closing):
                 others = acknowledgements.of_other_ledgers(related, accepted)
             if seen is None:
                 bodies += acknowledgements.of_move(path, accepted)
-                seen = undo.enter_context(witness.Witness.create(book.identity, path.resolve(), book.key))
+                seen = undo.enter_context(witness.Witness.create(lock, book.identity, path.resolve(), book.key))
                 seen.belongs_to(book.fingerprint)
             lost = acknowledgements.of_rollback(path, book, seen.saw_more_than(book), accepted)
             ledger = cls(path, database, book, seen)
@@ -266,7 +266,7 @@ class Ledger(Closing):
             write_entries(self._database, entries)
         for entry in entries:
             self._book.append(entry)
-        self._witness.see(self._book.head)
+        self._witness.see(self._book.head, synced=False)
 
     def _require_own(self) -> None:
         if os.getpid() != self._process:
@@ -283,11 +283,11 @@ def _of_same_people(older: OlderLedger) -> Iterator[Ledger]:
     path = Path(older.path)
     if not path.is_file():
         raise OtherData(f"The older ledger of the same people, {path}, is not there. Restore it.")
-    with Locked.open(path) as database, contextlib.ExitStack() as undo:
-        book = read_book(database)
+    with contextlib.ExitStack() as undo:
+        lock, database, book = witness.claimed(path, undo)
         if book.identity != older.ledger:
             raise OtherData(f"{path} is not the older ledger of the same people, but another. Restore that one.")
-        seen = witness.Witness.open(older.ledger, path, book.head)
+        seen = witness.Witness.open(lock, older.ledger, book.head)
         undo.enter_context(seen or contextlib.nullcontext())
         if seen is None or seen.saw_more_than(book) is not None:
             raise LedgerRolledBack(f"Ledger {path} is not the newest copy, or not of this machine. Restore it.")

@@ -13,18 +13,18 @@ made for the same people.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hmac
 import os
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 
-from fedvi.errors import LedgerError, LedgerRolledBack
+from fedvi.errors import LedgerError, LedgerInUse, LedgerRolledBack
 from fedvi.files import Closing, Lock, fingerprint, write
 from fedvi.privacy.ledger.entries import Book, Entry, read_book
+from fedvi.privacy.ledger.locked import Locked
 from fedvi.privacy.ledger.overlap import NO_SKETCH, Overlap, Sketch
-from fedvi.sqlite import Locked
 
 SCHEMA = """
 CREATE TABLE ledger (path TEXT NOT NULL, salt TEXT NOT NULL);
@@ -61,43 +61,33 @@ def machine_key() -> bytes:
 
 
 class Witness(Closing):
-    """The witness of one ledger, locked while open."""
+    """The witness of one ledger, open. lock: of the ledger (`claim`), which closes with it."""
 
     def __init__(self, database: Locked, lock: Lock):
         self._database, self._lock = database, lock
 
     @classmethod
-    def create(cls, identity: str, ledger: Path, key: str) -> Witness:
+    def create(cls, lock: Lock, identity: str, ledger: Path, key: str) -> Witness:
         """Make the witness of a new ledger. key: of the fingerprints of its data."""
 
         def fill(database: Locked) -> None:
             database.execute("INSERT INTO ledger VALUES (?, ?)", (str(ledger), key))
             database.execute("INSERT INTO head VALUES (-1, '')")
 
-        _make_directory(_path(identity).parent)
-        return cls._locked(identity, ledger, lambda path: Locked.create(path, SCHEMA, fill))
+        return cls(Locked.create(_path(identity), SCHEMA, fill), lock)
 
     @classmethod
-    def open(cls, identity: str, ledger: Path, head: Entry) -> Witness | None:
+    def open(cls, lock: Lock, identity: str, head: Entry) -> Witness | None:
         """Open the witness of a ledger, or return None if there is none here.
 
         head: of the ledger. If the witness expects just this, the ledger's maker was killed before the witness saw it.
         """
         path = _path(identity)
         if not _has_seen_anything(path) and _seen(path) != (-1, head.chain):
-            path.unlink(missing_ok=True)
+            for left in (path, path.with_name(f"{path.name}-wal")):
+                left.unlink(missing_ok=True)
             return None
-        return cls._locked(identity, ledger, Locked.open)
-
-    @classmethod
-    def _locked(cls, identity: str, ledger: Path, opened: Callable[[Path], Locked]) -> Witness:
-        path = _path(identity)
-        lock = Lock(path.with_suffix(".lock"), str(ledger))
-        try:
-            return cls(opened(path), lock)
-        except BaseException:
-            lock.close()
-            raise
+        return cls(Locked.open(path), lock)
 
     def saw_more_than(self, book: Book) -> int | None:
         """Return the number of an entry that the witness saw and the book lacks, or None."""
@@ -117,8 +107,9 @@ class Witness(Closing):
         """Remember what a new ledger will begin with, before it is in its place."""
         self._database.execute("UPDATE head SET chain = ?", (entry.chain,))
 
-    def see(self, entry: Entry) -> None:
-        """Remember the newest entry."""
+    def see(self, entry: Entry, *, synced: bool = True) -> None:
+        """Remember the newest entry. What is not synced may get lost with the machine's power, and the witness lags."""
+        self._database.execute(f"PRAGMA synchronous = {'EXTRA' if synced else 'NORMAL'}")
         self._database.execute("UPDATE head SET number = ?, chain = ?", (entry.number, entry.chain))
 
     def belongs_to(self, fingerprint: str) -> None:
@@ -139,6 +130,25 @@ class Witness(Closing):
         """Forget a ledger that could not be made after all."""
         self.close()
         self._database.path.unlink(missing_ok=True)
+
+
+def claim(identity: str, ledger: Path) -> Lock:
+    """Return the lock of a ledger and of all its copies. Who has it may open the ledger and its witness."""
+    path = _path(identity).with_suffix(".lock")
+    _make_directory(path.parent)
+    return Lock(path, str(ledger))
+
+
+def claimed(path: Path, undo: contextlib.ExitStack) -> tuple[Lock, Locked, Book]:
+    """Lock a ledger with all its copies, and only then open the file. undo: ends both."""
+    with Locked.look(path) as database:
+        identity = read_book(database).identity
+    lock = undo.enter_context(claim(identity, path))
+    database = undo.enter_context(Locked.open(path))
+    book = read_book(database)
+    if book.identity != identity:
+        raise LedgerInUse(f"{path} was replaced just now. Try again.")
+    return lock, database, book
 
 
 def verify_witness(book: Book) -> str:

@@ -85,7 +85,7 @@ from fedvi.privacy import Ledger
 from fedvi.privacy.events import gaussian
 with Ledger.open(sys.argv[1], sys.argv[2]) as ledger:
     while True:
-        number = ledger.charge(gaussian(500.0, numbers=6))
+        number = ledger.charge(gaussian(5000.0, numbers=6))
         print(number, flush=True)
         time.sleep(0.001)
 """
@@ -94,8 +94,8 @@ with Ledger.open(sys.argv[1], sys.argv[2]) as ledger:
 def test_whoever_looks_at_a_ledger_at_work_sees_all_that_is_paid_and_disturbs_nobody(path: Path) -> None:
     """Through many turns of the log, until it is killed."""
     with Ledger.create(path, BUDGET, DATA) as ledger:
-        ledger.plan(gaussian(500.0, numbers=6), 50_000)
-    command = [sys.executable, "-c", CHARGES, path, DATA]
+        ledger.plan(gaussian(5000.0, numbers=6), 20_000)
+    command = [sys.executable, "-c", CHARGES, str(path), DATA]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for said in map(int, itertools.islice(process.stdout, 600)):

@@ -1,9 +1,8 @@
-"""A site and its coordinator in one process, whose syncs of the disk are counted. Started by test_fsyncs.py.
+"""A site and its coordinator in one process, whose syncs of the disk are traced. Started by test_fsyncs.py.
 
     python syncing.py FOLDER UPDATES
 
-Joining, opening and the first update are over when the file `marks` is synced for the first time; it is synced once
-more after so many updates.
+The file `marks` is synced when all has been made, after the first update, and after so many updates more.
 """
 
 from __future__ import annotations
@@ -11,7 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from carried import Direct, key, public
 from fedvi.federation.desk import Desk
@@ -26,16 +28,19 @@ def main(folder: Path, updates: int) -> None:
     place = folder / "coordinator"
     chosen = make_federation(description(("north",), updates + 2), place)
     invitation, coordinator = Invitation.parse(invite(place, "north")), public(read_key(place / KEY))
-    marks = os.open(folder / "marks", os.O_WRONLY | os.O_CREAT)
+    marks = os.open(folder / "marks", os.O_WRONLY | os.O_CREAT, 0o600)
     with Desk.open(place) as desk, open_site(folder, chosen) as site:
 
-        def exchange_as(private: object) -> Correspondence:
-            return Correspondence(Direct(desk.answer), chosen.identity, "north", private, coordinator)  # type: ignore[arg-type]
+        def signed_by(private: Ed25519PrivateKey) -> Correspondence:
+            return Correspondence(Direct(desk.answer), chosen.identity, "north", private, coordinator)
 
-        exchange_as(invitation.key).exchange(public(key(1)), ENROL)
-        here = exchange_as(key(1))
+        def after(version: int) -> Callable[[], bool]:
+            return lambda: desk.coordinator.version >= version
+
+        signed_by(invitation.key).exchange(public(key(1)), ENROL)
+        os.fsync(marks)
         for most in (1, 1 + updates):
-            run(site, here.exchange, lambda most=most: desk.coordinator.version >= most, lambda _: None)  # type: ignore[misc]
+            run(site, signed_by(key(1)).exchange, after(most), lambda _: None)
             os.fsync(marks)
 
 

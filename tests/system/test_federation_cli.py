@@ -247,9 +247,11 @@ def test_wrong_invitations_folders_and_options_are_named(served: Path, tmp_path:
         (("site", "join", table), "Expected an invitation"),
         (("site", "join", place.line[:-9]), "This invitation is not whole"),
         (("site", "join", place.line, "--folder", place.home, "--eps", "1"), "missing: --data, --ledger"),
-        (("site", "join", place.home), "Nobody has joined"),
+        (("site", "join", place.line, "--folder", place.home), "Expected --data, --eps and --ledger"),
+        (("site", "join", place.home), "Expected an invitation"),
+        (("site", "join", tmp_path), "Nobody has joined"),
         (("site", "status", tmp_path / "other"), "site join first"),
-        (("site", "pause", place.home), "Nobody has joined"),
+        (("site", "pause", tmp_path), "Nobody has joined"),
         (place.joining(table, tmp_path / "ledger", "--yes", "--eps", "-1"), "eps"),
     ):
         code, _, err = here(*arguments)

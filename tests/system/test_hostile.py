@@ -230,7 +230,7 @@ def test_a_flood_of_garbage_fills_neither_memory_nor_log(served: Served, tmp_pat
         until(lambda: served.refusals("bad request") == 0.75 * 1800)
         assert served.refusals("unauthorized") == 0.25 * 1800
         assert served.metric("process_resident_memory_bytes") < memory + 20e6
-        assert len(served.log) < LOGGED + 20
+        assert len(served.log) < 2 * LOGGED + 20
 
 
 # Two of one name
@@ -414,7 +414,7 @@ def test_without_room_for_more_files_those_who_are_there_are_served_and_nothing_
         with north.at_work():
             pass
         assert Caller(served, "south", tmp_path / "south").ask().kind == wire.QUESTION
-        assert len(served.log) < LOGGED + 20
+        assert len(served.log) < 2 * LOGGED + 20
 
 
 def test_a_coordinator_that_is_stopped_with_requests_under_way_ends_cleanly_and_goes_on_later(

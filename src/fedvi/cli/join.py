@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -74,9 +75,19 @@ def join(
     Example: fedvi site join fedvi1_... --data patients.csv --eps 1.0 --ledger north.ledger
     """
     from fedvi.federation.service import in_background, only_one
+    from fedvi.federation.settings import SiteSettings
 
-    home = _home(invitation, folder, link, link_mode)
-    settings = _settings(home, data, eps, ledger, (delta, public_rows, encoding, decimal, sheet))
+    missing = [name for name, value in {"--data": data, "--eps": eps, "--ledger": ledger}.items() if value is None]
+    if 0 < len(missing) < 3:
+        raise InputError(
+            f"Expected --data, --eps and --ledger, or none of them to go on; missing: {', '.join(missing)}."
+        )
+    home = _home(invitation, folder, link, link_mode, first=not missing)
+    if data is None or eps is None or ledger is None:
+        settings = SiteSettings.load(home)
+    else:
+        more = delta, public_rows, encoding, decimal, sheet
+        settings = SiteSettings(home, data.resolve(), ledger.resolve(), eps, *more)
     settings = dataclasses.replace(settings, accept=tuple(accept or ()))
     if policy is not None:
         settings = dataclasses.replace(settings, policy=policy.resolve())
@@ -94,40 +105,25 @@ def join(
         typer.echo(f"Process {number} takes part. Look: fedvi site status {home}")
 
 
-def _home(invitation: str, folder: Path | None, link: Path | None, link_mode: str) -> Path:
-    """Return the folder of a site that has joined; with an invitation, join."""
+def _home(invitation: str, folder: Path | None, link: Path | None, link_mode: str, *, first: bool) -> Path:
+    """Return the folder of a site that has joined; with an invitation, join. first: whether a table was named."""
+    from fedvi.federation.enrolment import enrol
     from fedvi.federation.invitation import Invitation, is_line
+    from fedvi.federation.settings import FILE
 
-    text = sys.stdin.read() if invitation == "-" else invitation
+    text = invitation
+    if invitation == "-":
+        text = sys.stdin.read()
+        with contextlib.suppress(OSError):  # the question that follows is answered at the terminal
+            sys.stdin = open("/dev/tty", encoding="utf-8")  # noqa: SIM115
     if invitation != "-" and not is_line(text) and Path(text).is_dir():
         return Path(text).resolve()
     found = Invitation.parse(text)
     home = (folder or Path(found.address.site)).resolve()
-    from fedvi.federation.enrolment import enrol
-
+    if not first and not (home / FILE).exists():
+        raise InputError("Expected --data, --eps and --ledger with the invitation of a site that is new, got none.")
     enrol(found, home, link and link.resolve(), link_mode, say=lambda line: typer.echo(line, err=True))
     return home
-
-
-def _settings(
-    home: Path,
-    data: Path | None,
-    eps: float | None,
-    ledger: Path | None,
-    more: tuple[float | None, int | None, str, str, str],
-) -> SiteSettings:
-    """Return what people decide now, or have decided before."""
-    from fedvi.federation.settings import SiteSettings
-
-    given = {"--data": data, "--eps": eps, "--ledger": ledger}
-    missing = [name for name, value in given.items() if value is None]
-    if data is not None and eps is not None and ledger is not None:
-        return SiteSettings(home, data.resolve(), ledger.resolve(), eps, *more)
-    if len(missing) < len(given):
-        raise InputError(
-            f"Expected --data, --eps and --ledger, or none of them to go on; missing: {', '.join(missing)}."
-        )
-    return SiteSettings.load(home)
 
 
 def _opened(settings: SiteSettings, yes: bool) -> Site:

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import time
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -33,7 +34,7 @@ from fedvi.files import Closing
 from fedvi.logs import Field, events
 
 LOGGED = 60
-"""Refusals that are logged per minute, at most: nobody fills a disk by knocking."""
+"""Refusals that are logged per minute, at most, and faults: nobody fills a disk by knocking."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Desk(Closing):
         self._identity = coordinator.description.identity
         self.metrics = metrics or Metrics()
         self._counters: dict[str, int] = {}
-        self._log, self._minute, self._logged = events("desk"), 0.0, 0
+        self._log, self._minute, self._logged = events("desk"), 0.0, Counter[str]()
 
     @classmethod
     def open(cls, folder: Path, metrics: Metrics | None = None) -> Desk:
@@ -195,12 +196,12 @@ class Desk(Closing):
         """Log what somebody should look at, unless there is too much of it."""
         now = time.monotonic()
         if now - self._minute > 60:
-            self._minute, self._logged = now, 0
-        self._logged += 1
-        if self._logged <= LOGGED:
+            self._minute, self._logged = now, Counter()
+        self._logged[event] += 1
+        if self._logged[event] <= LOGGED:
             self._log.warning(event, **fields)
-        elif self._logged == LOGGED + 1:
-            self._log.warning("more refusals within a minute are counted, not logged")
+        elif self._logged[event] == LOGGED + 1:
+            self._log.warning("more within a minute are counted, not logged", of=event)
 
 
 def _refusal(data: bytes, code: HTTPStatus, text: str, name: str = "") -> Reply:

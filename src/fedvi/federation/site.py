@@ -12,9 +12,6 @@ another history, the end. At worst the site stops.
     spent     has answered all questions, or has nothing left to spend; waits for the end, and is then
     finished
     paused    asks, and releases nothing; left: says so and goes. Both are wishes of people at the site
-
-Rows and ledger are opened when a question comes, and may be let go of while there is none (`rest`): a site that waits
-needs no JAX.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +109,7 @@ class Site(Closing):
         Raises `NotReached` if it is none, and `SiteRefused` if the coordinator and this site do not agree.
         """
         try:
-            answer = wire.decode(data, wire.Answer, self._largest)
+            answer = wire.decode(data, wire.Answer, wire.size_of(self._description.form) + wire.LARGEST_HEADER)
         except MalformedRelease as error:
             raise NotReached(f"The answer cannot be read: {error}") from None
         site = self._file.load()
@@ -175,7 +171,7 @@ class Site(Closing):
         return self._open is not None
 
     def rest(self) -> None:
-        """Let go of rows and ledger until the next question comes."""
+        """Let go of rows and ledger until the next question comes: a process that waits then needs no JAX."""
         if self._open is not None:
             remaining, private, self._open = self._open.remaining, self._open, None
             private.close()
@@ -295,11 +291,6 @@ class Site(Closing):
         except (MalformedRelease, ImproperError, InputError) as error:
             raise SiteRefused(f"The coordinator sent something that is no question to answer: {error}") from None
         return question
-
-    @cached_property
-    def _largest(self) -> int:
-        """Bytes that an answer may have."""
-        return wire.size_of(self._description.form) + wire.LARGEST_HEADER
 
 
 def _unpacked(template: ClientState, data: bytes) -> ClientState:

@@ -147,12 +147,17 @@ def _without_seen(*given: Any) -> tuple[ClientState, Release]:
     return update(*given)[:2]
 
 
+@functools.cache
+def _compiled() -> Callable[..., tuple[ClientState, Release]]:
+    return jax.jit(_without_seen)
+
+
 def checked_update(
     algorithm: Algorithm, model: Model, public: Public, q: GaussianFamily, state: ClientState, rows: Rows, draws: Draws
 ) -> tuple[ClientState, Release]:
     """Make one update at a site: `update`, compiled, after checking that q and the anchor are proper."""
     check_request(algorithm, public, q, state)
-    return jax.jit(_without_seen)(algorithm, model, public, q, state, rows, draws)
+    return _compiled()(algorithm, model, public, q, state, rows, draws)
 
 
 def check_request(algorithm: Algorithm, public: Public, q: GaussianFamily, state: ClientState) -> None:

@@ -1,4 +1,4 @@
-"""Between sites and their coordinator: a reverse proxy that ends TLS, a proxy of the house, another machine's network."""
+"""Between sites and their coordinator: a reverse proxy that ends TLS, a proxy of the house, another network."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def nginx(folder: Path, port: int, upstream: str) -> Iterator[None]:
     own = "".join(f"{kind}_temp_path {folder / kind};" for kind in kinds)
     head = f"daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr; events {{}}"
     (folder / "nginx.conf").write_text(f"{head} http {{ access_log off; {own} include {folder}/fedvi.conf; }}")
-    assert (program := shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")), "nginx is needed"
+    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert program, "nginx is needed"
     with subprocess.Popen([program, "-p", folder, "-c", folder / "nginx.conf"], stderr=subprocess.DEVNULL) as process:
         try:
             until(lambda: process.poll() is not None or listens(port))
@@ -131,9 +132,8 @@ def test_behind_nginx_a_site_joins_works_and_finishes(
             with pytest.raises(urllib.error.HTTPError, match="404"):
                 urllib.request.urlopen(f"{url}{path}", context=trusts)
     address = msgspec.structs.replace(load_address(tmp_path / "north"), tls=pin_of(coordinator))
-    with nginx(proxy, port, upstream), contextlib.closing(Https(address, pytest.fail)) as transport:
-        with pytest.raises(NotReached, match="not the one in the invitation"):
-            transport.send(b"to the coordinator itself")
+    with nginx(proxy, port, upstream), pytest.raises(NotReached, match="not the one in the invitation"):
+        Https(address, pytest.fail).send(b"to the coordinator itself")
 
 
 # A proxy of the house
@@ -221,7 +221,7 @@ def networks() -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
         pytest.skip("needs iproute2, and leave to make network namespaces")
     with contextlib.ExitStack() as stack:
         inside = list[tuple[str, ...]]()
-        for number in range(2):
+        for _ in range(2):
             before = inside[0] if inside and not as_root else ()
             process = network(*before, "unshare", *(() if before else own), "-n")
             stack.enter_context(process)

@@ -472,7 +472,7 @@ def test_a_replaced_or_deleted_file_is_noticed_while_open(path: Path) -> None:
             ledger.charge(UPDATE)
 
 
-def power_cut(*_: object, **__: object) -> None:
+def power_cut(_: object) -> None:
     raise RuntimeError("power cut")
 
 

@@ -22,6 +22,7 @@ from fedvi.privacy.ledger.witness import Witness, verify_witness
 from ledgers import BUDGET, DATA, UPDATE
 
 PLANNED = 40
+NORMAL, EXTRA = 1, 3
 
 
 @pytest.fixture
@@ -200,24 +201,24 @@ def test_a_witness_that_lags_behind_raises_no_alarm_and_goes_on(path: Path, stat
         Ledger.open(path, DATA)
 
 
-def test_a_witness_syncs_what_is_seen_when_a_ledger_is_made_and_opened_and_not_charges(
+def test_a_witness_syncs_what_it_sees_first_and_no_charge(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new ledger whose witness has lost that it is there would be taken for one from another machine."""
-    how, see = list[bool](), Witness.see
+    how, see = list[int](), Witness.see
 
-    def noted(self: Witness, entry: Entry, *, synced: bool = True) -> None:
-        how.append(synced)
-        see(self, entry, synced=synced)
+    def noted(self: Witness, entry: Entry) -> None:
+        how.extend(self._database.only("PRAGMA synchronous"))
+        see(self, entry)
 
     monkeypatch.setattr(Witness, "see", noted)
     with Ledger.open(path, DATA) as ledger:
         ledger.charge(UPDATE)
         ledger.charge(UPDATE)
-    assert how == [True, False, False]
+    assert how == [EXTRA, NORMAL, NORMAL]
     how.clear()
     with Ledger.create(tmp_path / "new.db", BUDGET, "others"):
-        assert how == [True]
+        assert how == [EXTRA]
 
 
 # Files of former versions

@@ -136,7 +136,6 @@ def test_a_site_tells_what_it_spent_in_this_federation_only(tmp_path: Path) -> N
             client.request()
             for made in range(updates):
                 client.receive(wire.encode(Answer(chosen.digest, wire.QUESTION, made, made, arrays=arrays)))
-                client._declared = None  # they are told once a second
                 data = client.request()
             assert data is not None
             declared.append(wire.decode(data, Request, 1 << 20).declared)

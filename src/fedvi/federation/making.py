@@ -30,6 +30,7 @@ from fedvi.federation.description import SCHEMA_FILE, Description
 from fedvi.federation.invitation import DAYS, KEY_SIZE, Address, Invitation
 from fedvi.federation.names import OWN, check_real, place_of
 from fedvi.federation.store.file import FILE, CoordinatorFile
+from fedvi.federation.wire import LEFT
 from fedvi.files import new_folder, write
 
 KEY, TLS_KEY, CERTIFICATE, SOCKET = "coordinator.key", "tls.key", "tls.crt", "coordinator.sock"
@@ -67,9 +68,9 @@ def invite(folder: Path, name: str, days: float = DAYS) -> str:
 
 
 def revoke(folder: Path, name: str) -> None:
-    """Take nothing more of a site: its key and its invitation are forgotten. What it has answered stays."""
+    """Take nothing more of a site, as if it had left: forget its key and its invitation. What it has answered stays."""
     with CoordinatorFile.open(folder / FILE) as file:
-        file.change_site(name, key=None, invitation=None, expires=0.0)
+        file.change_site(name, key=None, invitation=None, expires=0.0, state=LEFT)
 
 
 def copy_federation(folder: Path, copy: Path) -> None:

@@ -40,9 +40,6 @@ from fedvi.pytree import tree_map
 MOST_REFUSALS = 3
 """Releases refused in a row after which a site stops: each has cost privacy."""
 
-DECLARED_EVERY = 1.0
-"""Seconds between accounts of what was spent, which take some milliseconds each."""
-
 
 class Site(Closing):
     """A site at work: its rows, ledger and file. `request` and `receive` in turns; see `transports.base.run`."""
@@ -53,7 +50,7 @@ class Site(Closing):
         self._refusals = 0
         self._question: Question | None = None
         self._saying = ""
-        self._declared: tuple[float, wire.Declared] | None = None
+        self._declared: wire.Declared | None = None
 
     @classmethod
     def open(
@@ -247,21 +244,18 @@ class Site(Closing):
         return self._message(wire.POLL, site.releases, state, {})
 
     def _message(self, kind: str, sequence: int, state: str, arrays: wire.Arrays) -> bytes:
-        declared = self._spent(fresh=state != WORKING)  # what is said last is exact
         federation, schema = self._description.digest, self._description.schema.digest
-        return wire.encode(wire.Request(federation, schema, kind, sequence, state, declared, arrays))
+        return wire.encode(wire.Request(federation, schema, kind, sequence, state, self._spent(), arrays))
 
-    def _spent(self, fresh: bool) -> wire.Declared:
-        """Return what the ledger says was spent in this federation, as of at most a second ago.
+    def _spent(self) -> wire.Declared:
+        """Return what the ledger says was spent in this federation; while it is closed, nothing changes.
 
         What the rows paid for elsewhere is nobody's business here; the number of rows is the declared one.
         """
-        now = time.monotonic()
-        old = self._open is not None and (fresh or self._declared is None or now - self._declared[0] > DECLARED_EVERY)
-        if self._declared is None or old:
+        if self._declared is None or self._open is not None:
             book = ledgers.read(self._ledger) if self._open is None else self._open.ledger.book
-            self._declared = now, declared(book, purpose(self._description))
-        return self._declared[1]
+            self._declared = declared(book, purpose(self._description))
+        return self._declared
 
     def _refused(self, answer: wire.Answer, site: SiteState) -> None:
         """Drop a release that was refused, or stop."""

@@ -10,6 +10,7 @@ import math
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from fedvi.federation.demo.checking import Check
 from fedvi.federation.demo.local import HTTPS, Chaos, LocalFederation
 from fedvi.federation.description import Description
 from fedvi.federation.page.server import LivePage
-from fedvi.federation.store.status import Scores, SiteStatus, Status, status_of
+from fedvi.federation.store.status import Contributions, Scores, SiteStatus, Status, status_of
 from fedvi.federation.store.turns import Start
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.tables.inferring.infer import infer_schema
@@ -82,7 +83,7 @@ def demonstrate(
     killer, rng = Chaos(federation, seed), random.Random(seed)
     with federation.running(), federation.store() as store:
         scores = Scores(store, federation.folder / TEST)
-        with LivePage(lambda: status_of(store, scores)) as live:
+        with LivePage(partial(status_of, store, scores, Contributions(store, scores))) as live:
             say(f"Live page: {live.address}")
             strike = end_of_chaos = math.inf
             for now in federation.until_over(store, chaos + LIMIT):

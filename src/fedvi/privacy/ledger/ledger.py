@@ -266,7 +266,7 @@ class Ledger(Closing):
             write_entries(self._database, entries)
         for entry in entries:
             self._book.append(entry)
-        self._witness.see(self._book.head, synced=False)
+        self._witness.see(self._book.head)
 
     def _require_own(self) -> None:
         if os.getpid() != self._process:

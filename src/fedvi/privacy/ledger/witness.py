@@ -107,10 +107,10 @@ class Witness(Closing):
         """Remember what a new ledger will begin with, before it is in its place."""
         self._database.execute("UPDATE head SET chain = ?", (entry.chain,))
 
-    def see(self, entry: Entry, *, synced: bool = True) -> None:
-        """Remember the newest entry. What is not synced may get lost with the machine's power, and the witness lags."""
-        self._database.execute(f"PRAGMA synchronous = {'EXTRA' if synced else 'NORMAL'}")
+    def see(self, entry: Entry) -> None:
+        """Remember the newest entry. All but the first may get lost with the machine's power: the witness then lags."""
         self._database.execute("UPDATE head SET number = ?, chain = ?", (entry.number, entry.chain))
+        self._database.execute("PRAGMA synchronous = NORMAL")
 
     def belongs_to(self, fingerprint: str) -> None:
         """Remember that the ledger belongs to this data, beside all that it ever belonged to."""

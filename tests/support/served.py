@@ -8,6 +8,7 @@ import http.client
 import json
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -25,8 +26,8 @@ from fedvi.federation.demo.engines import free_port
 from fedvi.federation.enrolment import enrol
 from fedvi.federation.envelope import MESSAGE, Correspondence, Transport, open_answer, seal
 from fedvi.federation.invitation import Invitation
+from fedvi.federation.making import CERTIFICATE, TLS_KEY, invite, make_certificate, make_federation, pin_of, read_key
 from fedvi.federation.making import KEY as COORDINATORS_KEY
-from fedvi.federation.making import invite, make_federation, read_key
 from fedvi.federation.settings import ADDRESS, KEY, load_address, transport_to
 from fedvi.federation.store.file import FILE
 from fedvi.federation.transports.serving import Service
@@ -57,10 +58,12 @@ class Served:
     limits: what is in place of constants of `serving`.
     """
 
-    def __init__(self, folder: Path, *sites: str):
+    def __init__(self, folder: Path, *sites: str, updates: int = 40):
         self.folder, self.port, self.page = folder / "coordinator", free_port(), free_port()
         self._log, self.callers = folder / "coordinator.log", list[Transport]()
-        self.description = make_federation(description(sites, 40, url=f"https://127.0.0.1:{self.port}"), self.folder)
+        self.description = make_federation(
+            description(sites, updates, url=f"https://127.0.0.1:{self.port}"), self.folder
+        )
         self.identity = self.description.identity
         self.public = read_key(self.folder / COORDINATORS_KEY).public_key().public_bytes_raw()
 
@@ -207,3 +210,38 @@ def unverified() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
+
+
+class Imposter:
+    """Answers in a coordinator's place, with certificates in turn. pins: theirs; heard: all that was sent to it."""
+
+    def __init__(self, folder: Path, answer: bytes, certificates: int = 1):
+        self.heard, self.visits, self._answer = b"", 0, answer
+        self.url = f"https://127.0.0.1:{free_port()}"
+        self._contexts, self.pins = list[ssl.SSLContext](), list[str]()
+        for number in range(certificates):
+            own = folder / f"certificate {number}"
+            own.mkdir(parents=True)
+            make_certificate(own, self.url)
+            self.pins.append(pin_of(own))
+            self._contexts.append(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            self._contexts[-1].load_cert_chain(own / CERTIFICATE, own / TLS_KEY)
+        self._socket = socket.create_server(("127.0.0.1", int(self.url.rpartition(":")[2])))
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        with contextlib.suppress(OSError):
+            for number in range(1000):
+                connection, _ = self._socket.accept()
+                self.visits += 1
+                with contextlib.suppress(OSError), connection:
+                    inside = self._contexts[number % len(self._contexts)].wrap_socket(connection, server_side=True)
+                    with inside:
+                        self.heard += inside.recv(1 << 16)
+                        inside.sendall(self._answer)
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -155,8 +156,10 @@ class OrdinaryServer(FlareEngine):
 
     def run(self, name: str, *command: str) -> None:
         if name == SERVER:
-            for local in ("resources.json", "authorization.json"):
-                (self.kit(name) / "local" / local).unlink()
+            local = self.kit(name) / "local"
+            (local / "authorization.json").unlink()
+            usual = (local / "resources.json.default").read_text()
+            (local / "resources.json").write_text(re.sub('"[^"]*/nvflare/', f'"{self.folder}/', usual))
         super().run(name, *command)
 
     def ask(self, expected: str, *command: str) -> None:

@@ -10,7 +10,6 @@ import os
 import resource
 import socket
 import ssl
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,13 +23,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedvi.errors import NotReached
 from fedvi.federation import wire
-from fedvi.federation.demo.engines import free_port
 from fedvi.federation.desk import LOGGED, Desk
 from fedvi.federation.envelope import ENROL, Correspondence
-from fedvi.federation.making import CERTIFICATE, TLS_KEY, make_certificate, pin_of
+from fedvi.federation.making import CERTIFICATE, TLS_KEY, pin_of
 from fedvi.federation.settings import load_address
 from fedvi.federation.transports.https import Https
-from served import LONG, Caller, Served, until, unverified
+from served import LONG, Caller, Imposter, Served, until, unverified
 from small_federation import release
 
 pytestmark = pytest.mark.slow
@@ -286,40 +284,6 @@ def asks(caller: Caller) -> bool:
 
 
 # A coordinator that is none
-
-
-class Imposter:
-    """Answers in a coordinator's place, with certificates in turn. heard: all that was sent to it."""
-
-    def __init__(self, folder: Path, answer: bytes, certificates: int):
-        self.heard, self.visits, self._answer = b"", 0, answer
-        self.url = f"https://127.0.0.1:{free_port()}"
-        self._contexts = []
-        for number in range(certificates):
-            own = folder / f"certificate {number}"
-            own.mkdir(parents=True)
-            make_certificate(own, self.url)
-            self._contexts.append(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-            self._contexts[-1].load_cert_chain(own / CERTIFICATE, own / TLS_KEY)
-        self._socket = socket.create_server(("127.0.0.1", int(self.url.rpartition(":")[2])))
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        with contextlib.suppress(OSError):
-            for number in range(1000):
-                connection, _ = self._socket.accept()
-                self.visits += 1
-                with contextlib.suppress(OSError), connection:
-                    inside = self._contexts[number % len(self._contexts)].wrap_socket(connection, server_side=True)
-                    with inside:
-                        self.heard += inside.recv(1 << 16)
-                        inside.sendall(self._answer)
-
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join()
 
 
 @pytest.mark.parametrize("certificates", [1, 2])

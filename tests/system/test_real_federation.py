@@ -72,8 +72,8 @@ def test_through_minutes_of_kills_and_of_a_network_that_spoils_nothing_is_lost_o
     outcome = demonstrated(tmp_path / "demo", seconds)
     assert set(outcome["kills"]) == {"coordinator", "site"}
     assert set(outcome["spoilt"]) == {"carried", *FAULTS}
-    assert sum(outcome["kills"].values()) >= seconds / 9
-    assert outcome["updates"] >= 0.9 * 4 * (30 + 3 * seconds)
+    assert sum(outcome["kills"].values()) >= seconds / 12
+    assert outcome["updates"] >= 0.9 * 4 * min(30 + 6 * seconds, 1000)
 
     tables = tmp_path / "simulated"
     description = adult_description(tables, 1.0, None, 0)

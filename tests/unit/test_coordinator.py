@@ -276,7 +276,8 @@ def test_answers_that_nobody_can_read_are_kept_until_they_can_be_read(
 ) -> None:
     tried = 0
     with monkeypatch.context() as patched:
-        for name, error in zip(NAMES, (np.linalg.LinAlgError("singular"), FloatingPointError(), ValueError("NaN"))):
+        errors: tuple[Exception, ...] = (np.linalg.LinAlgError("singular"), FloatingPointError(), ValueError("NaN"))
+        for name, error in zip(NAMES, errors, strict=True):
 
             def fails(*_: Any, error: Exception = error, **__: Any) -> None:
                 nonlocal tried

@@ -23,11 +23,20 @@ def make_status(**changed: Any) -> Status:
     site = {"state": "working", "repeated": 0, "refused": 0, "epsilon_max": 1.0}
     sites = (
         SimpleNamespace(**site, name="north", last_seen=999.0, answered=30, epsilon=0.51),
-        SimpleNamespace(**site | {"repeated": 2, "refused": 3}, name="north.2", last_seen=800.0, answered=10, epsilon=1.0),
         SimpleNamespace(
-            name="we\\st\"\n", state="absent", last_seen=None, answered=0, repeated=0, refused=0, epsilon=None, epsilon_max=None
+            **site | {"repeated": 2, "refused": 3}, name="north.2", last_seen=800.0, answered=10, epsilon=1.0
         ),
-    )  # fmt: skip
+        SimpleNamespace(
+            name='we\\st"\n',
+            state="absent",
+            last_seen=None,
+            answered=0,
+            repeated=0,
+            refused=0,
+            epsilon=None,
+            epsilon_max=None,
+        ),
+    )
     status = {"time": 1000.0, "over": False, "questions": 30, "asked": 12, "sites": sites}
     return cast("Status", SimpleNamespace(**status | changed))
 

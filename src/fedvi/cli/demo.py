@@ -52,7 +52,7 @@ def demo(
     with contextlib.ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedvi-demo-")))
         update, say = stack.enter_context(live(quiet=as_json))
-        chosen = updates or (30 + round(3 * chaos) if chaos else None)  # enough to be killed at work
+        chosen = updates or (min(30 + round(6 * chaos), 1000) if chaos else None)  # enough to be killed at work
         shown = (lambda status: None) if update is None else lambda status: update(table_of(status))  # noqa: ARG005
         what = {"epsilon": eps, "updates": chosen, "seed": seed, "chaos": chaos, "sites": sites, "transport": transport}
         report = demonstrate(folder, **what, show=shown, say=say)  # type: ignore[arg-type]

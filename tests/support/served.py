@@ -33,7 +33,7 @@ from fedvi.federation.store.file import FILE
 from fedvi.federation.transports.serving import Service
 from small_federation import answer, description, poll, release
 
-LONG = 60.0
+LONG = 180.0
 """Seconds after which a test gives up."""
 
 PATCHED = """

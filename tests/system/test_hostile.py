@@ -27,6 +27,8 @@ from fedvi.federation.desk import LOGGED, Desk
 from fedvi.federation.envelope import ENROL, Correspondence
 from fedvi.federation.making import CERTIFICATE, TLS_KEY, pin_of
 from fedvi.federation.settings import load_address
+from fedvi.federation.store.file import FILE, CoordinatorFile
+from fedvi.federation.transports import serving
 from fedvi.federation.transports.https import Https
 from served import LONG, Caller, Imposter, Served, until, unverified
 from small_federation import release
@@ -235,8 +237,9 @@ def test_a_flood_of_garbage_fills_neither_memory_nor_log(served: Served, tmp_pat
 
 
 def test_of_two_connections_that_wait_for_one_site_the_newest_is_kept_and_one_that_vanishes_is_forgotten(
-    served: Served, tmp_path: Path
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(serving, "LONGEST_WAIT", 1000.0)
     with served.in_thread() as service, ThreadPoolExecutor(2) as threads:
         south = Caller(served, "south", tmp_path / "south")
         south.until_asked()
@@ -340,23 +343,29 @@ def test_an_old_answer_to_a_new_question_is_none(place: Place) -> None:
 
 
 def test_on_a_full_disk_all_is_a_signed_503_and_with_room_it_goes_on(served: Served, tmp_path: Path) -> None:
-    with served.process() as running:
-        north = Caller(served, "north", tmp_path / "north")
+    with served.process() as running, CoordinatorFile.open(served.folder / FILE) as file:
+        north, south = (Caller(served, name, tmp_path / name) for name in SITES)
+        south.release()
+        south.ask(state=wire.LEFT)
+        north.release()
         north.until_asked()
         soft, hard = resource.prlimit(running.pid, resource.RLIMIT_FSIZE)
-        north.release()
-        resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (1, hard))  # it may just be reading the answers
-        before = served.content("north")
+        resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (1, hard))
         update = release(served.description, 2)
+        before = served.content("north")
         for body in (update, north.poll(wire.PAUSED), update):
             data = north.sealed(body)
             code, reply = served.post(data)
             assert (code, served.signed(data, reply)[0]) == (503, 503)
             with pytest.raises(NotReached, match="503"):
                 north.letters.exchange(body)
-        assert served.content("north")["sites"] == before["sites"]
+        assert served.content("north") == before
+        file.withdraw(["south"], 0, time.time())  # all answers have to be read anew, and cannot be
+        time.sleep(3 * serving.LOOK)
         assert running.poll() is None
+        readings = len(file.readings())
         resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (soft, hard))
+        until(lambda: len(file.readings()) > readings)
         assert north.release().applied == 2
         until(lambda: served.refusals("service unavailable") == 6)
 

@@ -29,9 +29,9 @@ from fedvi.federation.store.file import FILE
 from fedvi.federation.store.reader import Reader
 from fedvi.federation.transports import base
 from fedvi.federation.transports.https import Https
-from fedvi.federation.transports.link import LARGEST, Link
+from fedvi.federation.transports.link import LARGEST, Link, Visitor
 from fedvi.privacy import Budget
-from served import Imposter, Served, until
+from served import LONG, Imposter, Served, until
 from small_federation import rows_of, site_of
 
 pytestmark = pytest.mark.slow
@@ -71,6 +71,8 @@ class Spoilt:
 
 class Way:
     """How messages of north travel; those of south take HTTPS. coordinator: runs it, again and again."""
+
+    faults: tuple[str, ...] = "cut", "doubled", "killed", "old", "lost"
 
     def __init__(self, folder: Path):
         self.served = Served(folder, *SITES, updates=UPDATES)
@@ -134,7 +136,7 @@ class OverFlare(OverEngine):
 
 
 class OverFlower(OverEngine):
-    kind = FlowerEngine
+    kind, faults = FlowerEngine, ("cut", "killed")  # each exchange takes seconds
 
 
 class Worker:
@@ -173,7 +175,7 @@ def test_a_federation_is_exact_whatever_carries_its_messages_and_whatever_happen
 ) -> None:
     with contextlib.closing(kind(tmp_path)) as way, ThreadPoolExecutor(2) as threads:
         served = way.served
-        north = Worker(way, tmp_path, "north", "cut", "doubled", "killed", "old", "lost")
+        north = Worker(way, tmp_path, "north", *way.faults)
         south = Worker(way, tmp_path, "south")
         with way.coordinator(), contextlib.closing(way.opened("north")) as transport:
             with Desk.open(served.folder) as desk:
@@ -229,12 +231,11 @@ def test_nothing_but_a_signed_refusal_stops_a_site_over_https(answer: bytes, cod
 @pytest.mark.parametrize("answer", FOREIGN[1:])
 def test_nothing_but_a_signed_answer_reaches_a_site_from_a_relay(answer: bytes, tmp_path: Path) -> None:
     path, right = tmp_path / "link.sock", b"the coordinator's"
-    with contextlib.closing(Link(path, fits=lambda _, found: found == right)) as link, ThreadPoolExecutor(1) as thread:
-        sent = thread.submit(link.send, b"message")
+    with ThreadPoolExecutor(2) as threads, contextlib.closing(Link(path, fits=lambda _, found: found == right)) as link:
+        sent = threads.submit(link.send, b"message")
         with contextlib.closing(Visitor(path)) as relay:
             assert relay.exchange(b"") == b"message"
-            assert relay.exchange(answer) == b"message"
-            assert not sent.done()
-            thread.submit(link.close)
-            relay.exchange(right)
-        assert sent.result() == right
+            assert relay.exchange(answer) == b"message"  # which is still wanted
+            threads.submit(relay.exchange, right)
+            assert sent.result(LONG) == right
+            link.close()  # the relay waits no longer

@@ -444,6 +444,22 @@ def test_a_site_that_is_in_step_is_waited_for_until_patience_ends(tmp_path: Path
         assert coordinator.verify() < 1e-6
 
 
+def test_after_the_last_question_late_answers_are_read_now_and_then_and_when_all_are_there(tmp_path: Path) -> None:
+    now = 1e9
+    with open_coordinator(tmp_path, description(("north", "south"), 5)) as coordinator:
+        coordinator.clock = lambda: now
+        for number in range(1, 6):
+            send(coordinator, "north", number)
+        ask(coordinator, "south", 0)
+        readings = len(coordinator.readings())
+        for number, seconds, more in ((1, 1, 0), (2, 1, 0), (3, 10, 1), (4, 1, 1), (5, 1, 2)):
+            now += seconds
+            send(coordinator, "south", number)
+            assert len(coordinator.readings()) == readings + more
+        assert coordinator.readings()[-1].version == 10
+        assert coordinator.verify() < 1e-6
+
+
 def test_a_coordinator_that_was_away_for_long_waits_for_sites_to_come_back(tmp_path: Path) -> None:
     hasty = dataclasses.replace(DESCRIPTION, start=Start(patience=20.0))
     with open_coordinator(tmp_path, hasty) as coordinator:

@@ -23,6 +23,9 @@ from fedvi.inference.asking import Asked
 from fedvi.inference.questions import Question
 from fedvi.pytree import leaves, take
 
+AGAIN = 10.0
+"""Seconds between readings after the last question, while late sites still answer older ones."""
+
 
 class Reader(CoordinatorFile):
     """The coordinator's file, and what is due in it: to read, to ask, to end.
@@ -56,9 +59,13 @@ class Reader(CoordinatorFile):
         time_now, count, new = self.clock(), int(asked.count), self.version != self._seen
         if self.stop:
             return False if new or self._withdrawn_lately else None
-        more = count < self.most_questions
-        closed = self.description.start.closes(self._turns(time_now), count, time_now)
-        return more and closed if self._withdrawn_lately or (closed and (new or more)) else None
+        more, start, turns = count < self.most_questions, self.description.start, self._turns(time_now)
+        closed = start.closes(turns, count, time_now)
+        if self._withdrawn_lately or (closed and more):
+            return more and closed
+        (last,) = self._database.only("SELECT ifnull(max(time), 0) FROM readings")
+        late = start.late(turns, count, time_now) and 0 <= time_now - last < AGAIN
+        return False if closed and new and not late else None
 
     @property
     def mark(self) -> object:

@@ -7,7 +7,8 @@ The next question is made out of the answers to those before. It is asked when a
 
     question 1   is given out when as many sites are present as `wait_for` says; nobody spends a budget alone
     the next     is asked when somebody has answered the last one, and no present site in step has still to do so
-    the end      after the last question, q is read again whenever the same holds and there are new answers
+    the end      after the last question, q is read again when the same holds and there are new answers; while late
+                 sites still answer older questions, every ten seconds
 
 A late site answers the old questions as fast as it can. Nobody waits for it until it is in step; its answers count from
 the next reading on.
@@ -76,6 +77,10 @@ class Start:
         """Tell whether all answers to the last question that was asked are there."""
         waiting = any(site.answered == asked - 1 and self._present(site, now) for site in sites)
         return not waiting and any(site.answered >= asked for site in sites)
+
+    def late(self, sites: Sequence[Turn], asked: int, now: float) -> bool:
+        """Tell whether a site at work has still to answer what was asked."""
+        return any(site.answered < asked and self._present(site, now) for site in sites)
 
     def _present(self, site: Turn, now: float) -> bool:
         return site.state == WORKING and site.heard is not None and now - site.heard < self.patience

@@ -95,7 +95,7 @@ def _print(report: DemoReport, kept: Path | None) -> None:
 
 
 def bench(
-    updates: Annotated[int, typer.Option(min=10, help="Of every site.")] = 100,
+    updates: Annotated[int, typer.Option(min=50, max=1000, help="Of every late site.")] = 300,
     seconds: Annotated[float, typer.Option(min=8, help="Let 200 sites work for so long.")] = 20.0,
     as_json: AsJson = False,
 ) -> None:

@@ -38,6 +38,9 @@ from fedvi.federation.making import invite, read_key
 from fedvi.federation.settings import KEY, load_address, transport_to
 from fedvi.federation.store.turns import Start
 
+STEPS = 60
+"""Questions where sites wait for each one."""
+
 WARM = 3
 """Number of the update of each site from which on updates are counted."""
 
@@ -64,8 +67,8 @@ class Speed:
 def measure(folder: Path, updates: int, seconds: float) -> Speed:
     """Measure everything, one after the other. seconds: for which 200 sites work."""
     late, idle = _late(folder / "late", updates), _idle(folder / "idle")
-    in_step = _in_step(folder / "few", updates)
-    lone, until_question = _lone(folder / "lone", updates)
+    in_step = _in_step(folder / "few", STEPS)
+    lone, until_question = _lone(folder / "lone", STEPS)
     many, memory = _many(folder / "many", seconds)
     quiet: Any = {"show": lambda _: None, "say": lambda _: None}
     first = demonstrate(folder / "demo", epsilon=1.0, updates=2, seed=0, chaos=0, **quiet).seconds_to_first

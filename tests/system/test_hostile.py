@@ -31,7 +31,7 @@ from fedvi.federation.store.file import FILE, CoordinatorFile
 from fedvi.federation.transports import serving
 from fedvi.federation.transports.https import Https
 from served import LONG, Caller, Imposter, Served, until, unverified
-from small_federation import release
+from small_federation import answer, release
 
 pytestmark = pytest.mark.slow
 SITES = ("north", "south")
@@ -233,6 +233,18 @@ def test_a_flood_of_garbage_fills_neither_memory_nor_log(served: Served, tmp_pat
         assert len(served.log) < 2 * LOGGED + 20
 
 
+def test_who_takes_no_answers_is_closed_and_sites_do_not_notice_that_connections_end(
+    served: Served, tmp_path: Path
+) -> None:
+    with served.process(LONGEST=1.0):
+        north = Caller(served, "north", tmp_path / "north")
+        connected, gone = contextlib.closing(connect(served)), contextlib.suppress(ConnectionError, ssl.SSLError)
+        with north.at_work(), connected as greedy, gone:
+            while True:
+                greedy.sendall(b"GET /v1/health HTTP/1.1\r\nHost: here\r\n\r\n" * 100)
+        assert north.ask().applied == 1
+
+
 # Two of one name
 
 
@@ -262,6 +274,20 @@ def test_of_two_connections_that_wait_for_one_site_the_newest_is_kept_and_one_th
             vanishing.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(data) + data)
             until(lambda: "north" in service._held)
         until(lambda: not service._held)
+
+
+def test_nobody_waits_longer_than_the_coordinator_wants(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "LONGEST_WAIT", 0.2)
+    with served.in_thread() as service:
+        north, south = (Caller(served, name, tmp_path / name) for name in SITES)
+        south.ask()
+        north.release()  # south has still to answer: who asks now waits
+        data = north.sealed(north.poll(), wait=255)
+        code, body = served.signed(data, served.post(data)[1])
+        assert (code, answer(body).kind) == (HTTPStatus.OK, wire.WAIT)
+        assert not service._held
 
 
 def test_two_processes_with_one_key_lose_nothing_and_only_one_of_them_goes_on(served: Served, tmp_path: Path) -> None:

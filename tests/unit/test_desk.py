@@ -14,6 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import HealthCheck, given, settings
@@ -21,10 +22,12 @@ from hypothesis import strategies as st
 
 from carried import Direct, key, public
 from coordinators import content
-from fedvi.errors import FileFailed, NotReached, SiteRefused
+from fedvi.errors import FileFailed, InputError, NotReached, SiteRefused
 from fedvi.federation import wire
 from fedvi.federation.coordinator import Coordinator
+from fedvi.federation.description import Description
 from fedvi.federation.desk import LOGGED, Desk, Reply
+from fedvi.federation.enrolment import enrol, rekey
 from fedvi.federation.envelope import (
     COUNTERS,
     ENROL,
@@ -38,9 +41,11 @@ from fedvi.federation.envelope import (
     seal,
 )
 from fedvi.federation.invitation import Invitation
-from fedvi.federation.making import KEY, invite, make_federation, pin_of, read_key, revoke
+from fedvi.federation.making import KEY, invite, make_federation, make_key, pin_of, read_key, revoke
+from fedvi.federation.settings import load_address, save_address
 from fedvi.federation.site import Site
 from fedvi.federation.transports.base import run as work
+from fedvi.files import write
 from fedvi.logs import setup
 from site_exchanges import saved
 from small_federation import answer, answers, description, message, open_site, poll, release
@@ -407,6 +412,71 @@ def test_the_coordinator_says_which_certificate_it_has_to_whoever_asks(desk: Des
         asked_for_pin(Direct(desk.answer), "0" * 32, b"a" * 32, coordinator)
 
 
+# At a site
+
+
+class Killed(BaseException):
+    """The end of a process, after which nothing tidies up."""
+
+
+@pytest.mark.parametrize("instant", range(1, 5))
+def test_who_was_killed_while_joining_joins_again_with_the_same_invitation(
+    instant: int, desk: Desk, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invitation, home = invited(folder, "north"), tmp_path / "north"
+    monkeypatch.setattr("fedvi.federation.enrolment.transport_to", lambda *_: Direct(desk.answer))
+    written: list[Path] = []
+
+    def killed(path: Path, content: bytes | str, *, private: bool = False) -> None:
+        written.append(path)
+        if len(written) == instant:
+            raise Killed
+        write(path, content, private=private)
+
+    with monkeypatch.context() as patched:
+        for module in ("making", "enrolment", "settings"):
+            patched.setattr(f"fedvi.federation.{module}.write", killed)
+        with pytest.raises(Killed):
+            enrol(invitation, home)
+    enrol(invitation, home)
+    assert Description.load(home).digest == desk.coordinator.description.digest
+    assert (load_address(home), written[0]) == (invitation.address, home / "site.key")
+
+
+def test_a_folder_belongs_to_one_coordinator_whatever_an_invitation_says(
+    desk: Desk, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names and identities are public: who makes up an invitation with them has another key."""
+    invitation, home = invited(folder, "north"), tmp_path / "north"
+    monkeypatch.setattr("fedvi.federation.enrolment.transport_to", lambda *_: Direct(desk.answer))
+    enrol(invitation, home)
+    other = msgspec.structs.replace(invitation.address, coordinator=public(STRANGER))
+    with pytest.raises(InputError, match="belongs to"):
+        enrol(msgspec.structs.replace(invitation, address=other), home)
+    assert load_address(home) == invitation.address
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_site_and_its_coordinator_agree_on_a_new_key_however_often_it_is_delivered(
+    times: int, desk: Desk, folder: Path, tmp_path: Path
+) -> None:
+    """A relay may die with the answer; the next one takes the same bytes."""
+    invitation, home, deliveries = invited(folder, "north"), tmp_path / "north", [times]
+    home.mkdir()
+    save_address(home, invitation.address)
+    old = make_key(home / "site.key")
+    assert code_of(desk, folder, enrolment(desk, invitation, old)) == HTTPStatus.OK
+
+    def carry(data: bytes) -> bytes:
+        return [desk.answer(data) for _ in range(deliveries.pop() if deliveries else 1)][-1]
+
+    rekey(home, Direct(carry))
+    new, body = read_key(home / "site.key"), poll(desk.coordinator.description, 0)
+    assert code_of(desk, folder, signed(desk, "north", body, old)) == HTTPStatus.UNAUTHORIZED
+    assert code_of(desk, folder, signed(desk, "north", body, new)) == HTTPStatus.OK
+    assert [path.name for path in home.glob("*.key")] == ["site.key"]
+
+
 # Groups
 
 
@@ -545,6 +615,27 @@ def test_an_answer_without_a_question_may_be_held_back_until_there_is_one(desk: 
     (waits,) = desk.replies([signed(desk, "north", release(chosen, 2), wait=25)])
     desk.coordinator.end("enough")
     assert (answer(desk.again(waits).body).stop, desk.again(waits).wait) == ("enough", 0)
+
+
+@pytest.mark.parametrize("how", ["withdrawn", "revoked"])
+def test_a_site_that_is_taken_out_while_it_waits_is_told_so_and_asked_nothing_more(
+    how: str, desk: Desk, folder: Path
+) -> None:
+    """It would pay for an answer that nobody takes."""
+    join(desk, folder)
+    chosen = desk.coordinator.description
+    desk.replies([signed(desk, "south", poll(chosen, 0))])
+    (waits,) = desk.replies([signed(desk, "north", release(chosen, 1), wait=25)])
+    assert waits.wait
+    if how == "withdrawn":
+        desk.coordinator.withdraw(["north"], 0, time.time())
+    else:
+        revoke(folder, "north")
+    for _ in range(2):
+        found = desk.again(waits)
+        assert (found.code, found.wait) == (HTTPStatus.OK if how == "withdrawn" else HTTPStatus.UNAUTHORIZED, 0)
+        assert how in (answer(found.body).reason if how == "withdrawn" else found.body.decode())
+        desk.replies([signed(desk, "south", release(chosen, 1, 1))])  # now question 2 is asked
 
 
 # Logs

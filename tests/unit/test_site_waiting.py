@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -134,6 +135,37 @@ def test_what_is_wrong_with_the_rows_is_not_the_coordinators_fault(coordinator: 
     ):
         exchange(site, coordinator)
     assert saved(tmp_path)["failed"] == ""  # when the table is back, the site goes on
+
+
+@pytest.mark.parametrize("wanted", [wire.PAUSED, wire.LEFT])
+def test_who_answers_no_question_opens_no_rows_for_it(wanted: str, coordinator: Coordinator, tmp_path: Path) -> None:
+    """Also where the rows are gone, a site can leave."""
+    open_site(tmp_path, DESCRIPTION).close()
+
+    def gone() -> PrivateClient:
+        raise InputError("Expected a table at rows.csv, got none.")
+
+    with Site.open(tmp_path / "north.db", DESCRIPTION, tmp_path / "north.ledger", gone, now=False) as site:
+        with SiteFile.open(tmp_path / "north.db") as file:
+            file.want(wanted)
+        exchange(site, coordinator)
+        assert saved(tmp_path)["said"] == coordinator.site("north").state == wanted
+        with SiteFile.open(tmp_path / "north.db") as file:
+            file.want(wire.WORKING)
+    with open_site(tmp_path, DESCRIPTION, now=False) as site:
+        exchange(site, coordinator, 2)
+    assert coordinator.site("north").sequence == 1
+
+
+def test_a_site_that_has_spent_its_budget_opens_no_rows_for_a_question(
+    coordinator: Coordinator, tmp_path: Path
+) -> None:
+    open_site(tmp_path, DESCRIPTION).close()
+    with SiteFile.open(tmp_path / "north.db") as file:
+        file.commit(dataclasses.replace(file.load(), remaining=0))
+    with open_site(tmp_path, DESCRIPTION, now=False) as site:
+        (said,) = exchange(site, coordinator)
+        assert (said.state, site.is_open, site.waiting) == (wire.SPENT, False, True)
 
 
 def test_another_ledger_is_noticed_when_it_is_opened_late(coordinator: Coordinator, tmp_path: Path) -> None:

@@ -97,9 +97,7 @@ class Coordinator(Reader):
                 f"{self.description.digest[:12]!r}). Invite it to this one."
             )
         if site.withdrawn is not None:
-            raise Withdrawn(
-                f"Site {name!r} was withdrawn: its answers were taken out, and nothing more is taken of it."
-            )
+            raise _withdrawn(name)
         self._check_declared(name, request.declared)
         known = site
         if request.kind == wire.POLL:
@@ -117,13 +115,20 @@ class Coordinator(Reader):
             self._save(replace(known, **said))  # type: ignore[arg-type]
 
     def told(self, name: str) -> Answer:
-        """Return what a site that has sent nothing wrong is told: its next question, or to wait, or the end."""
+        """Return what a site that has sent nothing wrong is told: its next question, or to wait, or the end.
+
+        A site that was withdrawn since then is refused.
+        """
         time_now = self.clock()
         (sequence,) = self._database.only("SELECT sequence FROM sites WHERE name = ?", (name,))
         self._stop_if_due(time_now)
         version, stop, begun = self._database.only("SELECT version, stop, begun OR version > 0 FROM federation")
-        news = "; ".join(f"{each} was withdrawn" for each in self.withdrawn)
+        withdrawn = self.withdrawn
+        news = "; ".join(f"{each} was withdrawn" for each in withdrawn)
         told = Answer(self.description.digest, WAIT, version, sequence, stop, news=news)
+        if name in withdrawn:
+            gone = _withdrawn(name)
+            return msgspec.structs.replace(told, kind=REFUSED, code=gone.code, reason=str(gone))
         if stop or not (begun or self.description.start.begins(self._turns(time_now), time_now)):
             return told
         asked = self.asked
@@ -219,6 +224,10 @@ class Coordinator(Reader):
     def largest(self) -> int:
         """Bytes that the arrays of a message may have."""
         return wire.size_of(self._unit) + wire.LARGEST_HEADER
+
+
+def _withdrawn(name: str) -> Withdrawn:
+    return Withdrawn(f"Site {name!r} was withdrawn: its answers were taken out, and nothing more is taken of it.")
 
 
 def _check_poll(request: Request, site: SiteRecord) -> None:

@@ -36,6 +36,8 @@ from fedvi.logs import Field, events
 LOGGED = 60
 """Refusals that are logged per minute, at most, and faults: nobody fills a disk by knocking."""
 
+REVOKED = "This site has not joined, or it was revoked."
+
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
@@ -92,7 +94,7 @@ class Desk(Closing):
                 made = [self._replied(each) for each in requests]
         except FedviError as error:  # such as a full disk
             self._counters = before
-            made = [_refusal(each, HTTPStatus.SERVICE_UNAVAILABLE, wire.printable(error)) for each in requests]
+            made = [self.fault(error, each) for each in requests]
         seconds = time.perf_counter() - started
         for reply in made:
             self.metrics.handled(seconds / len(made), reply.code, reply.refusal)
@@ -103,11 +105,15 @@ class Desk(Closing):
 
     def again(self, reply: Reply) -> Reply:
         """Return a reply that was held back as it is now."""
+        if self.coordinator.site(reply.name).key is None:
+            return _refusal(reply.request, HTTPStatus.UNAUTHORIZED, REVOKED, reply.name)
         answer = self.coordinator.told(reply.name)
         return dataclasses.replace(reply, body=wire.encode(answer), wait=reply.wait if _may_wait(answer) else 0)
 
     def fault(self, error: BaseException, data: bytes = b"") -> Reply:
-        """Log a fault of ours, and return the reply to the request in which it was."""
+        """Return the reply to a request that cannot be answered; log why if the fault is ours."""
+        if isinstance(error, FedviError):
+            return _refusal(data, HTTPStatus.SERVICE_UNAVAILABLE, wire.printable(error))
         where = "".join(traceback.format_tb(error.__traceback__))[-1000:]
         self._warn("fault", error=repr(error), traceback=where)
         return _refusal(data, HTTPStatus.INTERNAL_SERVER_ERROR, "The coordinator has a fault. Its log says more.")
@@ -146,7 +152,7 @@ class Desk(Closing):
         if found.kind == ENROL:
             return self._enrolled(found, site)
         if site.key is None:
-            return _refusal(data, HTTPStatus.UNAUTHORIZED, "This site has not joined, or it was revoked.", site.name)
+            return _refusal(data, HTTPStatus.UNAUTHORIZED, REVOKED, site.name)
         if not found.is_signed_by(site.key, self._identity):
             return _refusal(data, HTTPStatus.UNAUTHORIZED, "This is not the signature of the site.", site.name)
         last = max(self._counters.get(site.name, 0), site.counter)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedvi.errors import InputError, NotReached, SiteRefused
-from fedvi.federation.description import FILE, files_of
+from fedvi.federation.description import FILE, SCHEMA_FILE, files_of
 from fedvi.federation.envelope import ENROL, REKEY, Correspondence, Transport
 from fedvi.federation.invitation import Invitation
 from fedvi.federation.making import make_key, read_key
@@ -40,8 +40,10 @@ def enrol(
     address = invitation.address
     if (folder / ADDRESS).exists():
         old = load_address(folder)
-        if (old.federation, old.site) != (address.federation, address.site):
-            raise InputError(f"{folder} belongs to site {old.site!r} of another federation. Choose another --folder.")
+        if any(getattr(old, what) != getattr(address, what) for what in ("federation", "site", "coordinator")):
+            raise InputError(
+                f"{folder} belongs to site {old.site!r} of another federation or coordinator. Choose another --folder."
+            )
     elif not (folder / KEY).exists():
         invitation.require_current()
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,8 +57,8 @@ def enrol(
         transport.close()
     files = files_of(answer.decode("utf-8", "replace"))
     if not (folder / FILE).exists():  # what a site has agreed to does not change
-        for name, content in files.items():
-            write(folder / name, content)
+        for name in (SCHEMA_FILE, FILE):  # in this order: then both are there, or are written again
+            write(folder / name, files[name])
     save_address(folder, address)
 
 
@@ -74,11 +76,13 @@ def rekey(folder: Path, transport: Transport) -> None:
 
     try:
         signed_by(folder / KEY)
-    except SiteRefused:
-        if not begun:
-            (folder / NEXT_KEY).unlink()
+    except SiteRefused:  # it may know the new key already: the request was delivered twice, or an answer got lost
+        try:
+            signed_by(folder / NEXT_KEY)
+        except SiteRefused:
+            if not begun:
+                (folder / NEXT_KEY).unlink()
             raise
-        signed_by(folder / NEXT_KEY)
     os.replace(folder / NEXT_KEY, folder / KEY)
     sync_folder(folder)
 

@@ -78,7 +78,7 @@ class Https:
         opened = self._pool.num_connections
         try:
             return self._once(data)
-        except (exceptions.ProtocolError, ConnectionError):
+        except (exceptions.ProtocolError, exceptions.SSLError, ConnectionError):
             if self._pool.num_connections > opened:
                 raise
         return self._once(data)  # the other end had closed the old connection

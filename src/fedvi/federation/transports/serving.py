@@ -236,9 +236,9 @@ class Service(Closing):
                 await asyncio.wait_for(self._wake.wait(), LOOK)
             self._wake.clear()
             try:
-                if await self._in(self._reading, until):
+                mark = await self._in(self._reading, lambda: None if until() else self._looked())
+                if mark is None:
                     return await asyncio.sleep(LOOK)  # the last answer may be on its way
-                mark = await self._in(self._reading, self._looked)
                 if mark != known:
                     await self._tell_waiting()
                 known, self._said = mark, ""

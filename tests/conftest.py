@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import tempfile
@@ -37,6 +38,20 @@ settings.load_profile("fedvi")
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are processors: many tests wait for processes that they started."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let each worker begin with its share of the tests that wait for processes, so that what comes last is short."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    others = iter([item for item in items if not item.get_closest_marker("slow")])
+    ends = [len(items) * (number + 1) // workers for number in range(workers)]
+    ordered: list[pytest.Item] = []
+    for number, end in enumerate(ends):
+        ordered += slow[number::workers]
+        ordered += itertools.islice(others, max(end - len(ordered), 0))
+    items[:] = [*ordered, *others]
 
 
 @pytest.hookimpl(tryfirst=True)

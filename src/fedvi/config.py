@@ -255,7 +255,7 @@ def read_toml(path: str | PathLike[str], what: str) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise InputError(f"Cannot read {path}: expected {what} there, got no such file.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"Cannot read {path} as {what}: {error}.") from None
 
 

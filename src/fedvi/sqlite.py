@@ -60,7 +60,9 @@ class Database(Closing):
         )
         try:
             for pragma in pragmas:
-                connection.execute(f"PRAGMA {pragma}")
+                found = connection.execute(f"PRAGMA {pragma}").fetchone()
+                if pragma.startswith("journal_mode") and found != (pragma.rpartition(" ")[2].lower(),):
+                    raise sqlite3.OperationalError(f"this file system allows no {pragma}")
         except BaseException:
             connection.close()
             raise

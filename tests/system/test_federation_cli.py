@@ -370,6 +370,23 @@ def test_status_of_a_site_says_what_was_spent_and_what_to_do(
     assert f"Go on: fedvi site join {place.home}" in out
 
 
+def test_a_pause_outlives_the_command(
+    served: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash or a reboot a service starts it again, and nobody was asked."""
+    monkeypatch.setattr("fedvi.cli.join.work", nobody_works)
+    place = place_in(served, tmp_path)
+    assert here(*place.joining(write_table(tmp_path / "table.csv", 0), tmp_path / "ledger", "--yes"))[0] == 0
+    here("site", "pause", place.home)
+    code, out, _ = here("site", "join", place.home, "--yes")
+    assert code == 0
+    assert f"It is paused, and stays so. Go on: fedvi site resume {place.home}" in out
+    assert json.loads(here("site", "status", place.home, "--json")[1])["wanted"] == "paused"
+    here("site", "resume", place.home)
+    here("site", "join", place.home, "--yes")
+    assert json.loads(here("site", "status", place.home, "--json")[1])["wanted"] == "working"
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [(-1, "0 s ago"), (119, "119 s ago"), (120, "2 min ago"), (7200, "2 h ago"), (300_000, "3 days ago")],

@@ -8,6 +8,7 @@ import json
 import logging
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
@@ -441,6 +442,26 @@ def test_who_was_killed_while_joining_joins_again_with_the_same_invitation(
     enrol(invitation, home)
     assert Description.load(home).digest == desk.coordinator.description.digest
     assert (load_address(home), written[0]) == (invitation.address, home / "site.key")
+
+
+def test_two_commands_that_join_in_one_folder_at_once_bring_one_key(
+    desk: Desk, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the key on disk may be the one that came too late, and nobody knows it."""
+    invitation, home, others = invited(folder, "north"), tmp_path / "north", list[threading.Thread]()
+    monkeypatch.setattr("fedvi.federation.enrolment.transport_to", lambda *_: Direct(desk.answer))
+
+    def made_while_another_joins(path: Path) -> Ed25519PrivateKey:
+        if not others:
+            others.append(threading.Thread(target=enrol, args=(invitation, home)))
+            others[0].start()
+            others[0].join(1.0)
+        return make_key(path)
+
+    monkeypatch.setattr("fedvi.federation.enrolment.make_key", made_while_another_joins)
+    enrol(invitation, home)
+    others[0].join()
+    assert desk.coordinator.site("north").key == public(read_key(home / "site.key"))
 
 
 def test_a_folder_belongs_to_one_coordinator_whatever_an_invitation_says(

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 from fedvi import Fitted, fit
+from fedvi.cli.join import _show_promise
 from fedvi.errors import InputError
 from fedvi.federation.description import FORMAT, Description
+from fedvi.federation.invitation import Address
 from fedvi.federation.policy import Policy
-from fedvi.federation.settings import SiteSettings
+from fedvi.federation.settings import SiteSettings, save_address
 from fedvi.fitting.from_federation import fitted_of
 from fedvi.inference import spec
 from fedvi.tables import BinaryTarget, Interaction, Number, Schema
@@ -323,6 +325,29 @@ def test_people_see_what_the_policy_limits(place: Place) -> None:
         "  largest_epsilon: 1.0",
         "  ask_before_first_release: yes",
     ]
+
+
+@pytest.mark.parametrize("name", ["federation.toml", "schema.toml"])
+def test_what_was_sent_and_is_too_deep_to_be_read_is_refused_in_words(place: Place, name: str) -> None:
+    (place.files / name).write_text("a = " + "[" * 100_000)
+    with pytest.raises(InputError, match="Cannot read"):
+        _ = place.settings().description
+
+
+def test_no_word_of_a_coordinator_steers_the_terminal_on_which_people_read_the_promise(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as one that hides what is printed after it, or looks like a line of ours."""
+    hostile = Schema(SCHEMA.columns, BinaryTarget("y", ("no", "yes\x1b[8m\nepsilon 0.01\u202e")))
+    dataclasses.replace(description(), schema=hostile).save(place.files)
+    save_address(place.folder, Address("", "", "f" * 32, "north", bytes(32)))
+    (place.own / "rows.csv").write_text("a,b,y\n" + "1,2,no\n" * ROWS)
+    settings = dataclasses.replace(place.settings(), link=place.own / "link")
+    _show_promise(settings, settings.read(), forecast=False)
+    said = capsys.readouterr().out
+    assert "It predicts the probability of y = yes?[8m?epsilon 0.01?.\n" in said
+    assert all(map(str.isprintable, said.splitlines()))
+    assert "epsilon 1 at delta" in said
 
 
 @pytest.mark.parametrize("content", ["largest_epsilon = 0.5", "columns = ['a']", "federations = ['other']"])

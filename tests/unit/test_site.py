@@ -20,7 +20,7 @@ from fedvi.families import FullGaussian
 from fedvi.federation import wire
 from fedvi.federation.coordinator import Coordinator
 from fedvi.federation.site import Site
-from fedvi.federation.site_file import SiteFile
+from fedvi.federation.site_file import MOST_LOST, SiteFile
 from fedvi.federation.store.status import Scores
 from fedvi.federation.store.turns import Start
 from fedvi.federation.transports.base import run as work
@@ -195,6 +195,35 @@ def test_three_refusals_in_a_row_stop_a_site(site: Site, tmp_path: Path) -> None
     with pytest.raises(SiteRefused, match="because"):
         site.receive(refusal(0))
     assert saved(tmp_path)["releases"] == 0
+
+
+def test_a_service_that_is_started_again_and_again_does_not_pay_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as where the memory is too small for an answer: it stops until people have looked."""
+    chosen = description(("north",), 20)
+
+    def killed(*_: object) -> None:
+        raise MemoryError
+
+    with open_coordinator(tmp_path, chosen) as coordinator:
+
+        def start() -> None:
+            with open_site(tmp_path, chosen) as site:
+                exchange(site, coordinator, 2)
+
+        start()
+        for looked in range(1, 3):
+            with monkeypatch.context() as patched:
+                patched.setattr("fedvi.inference.private_client.checked_update", killed)
+                for _ in range(MOST_LOST):
+                    with pytest.raises(MemoryError):
+                        start()
+            with pytest.raises(SiteRefused, match=r"The last 5 answers were paid for and lost before they were kept"):
+                start()
+            assert charges(tmp_path) == 1 + MOST_LOST * looked
+        start()
+        assert coordinator.sites()[0].sequence == 2
 
 
 def test_what_the_coordinator_cannot_help_does_not_count_as_a_refusal(site: Site) -> None:

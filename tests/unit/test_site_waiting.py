@@ -22,7 +22,7 @@ from fedvi.privacy import Budget
 from fedvi.privacy.ledger import ledger as ledgers
 from fedvi.privacy.ledger.locked import Locked
 from site_exchanges import DESCRIPTION, saved
-from small_federation import open_coordinator, open_site, rows_of, site_of
+from small_federation import description, open_coordinator, open_site, rows_of, site_of
 
 
 @pytest.fixture
@@ -123,11 +123,12 @@ def test_a_file_that_is_not_there_yet_is_made_with_the_ledger(tmp_path: Path) ->
     assert not (tmp_path / "north.ledger").exists()
 
 
+def gone() -> PrivateClient:
+    raise InputError("Expected a table at rows.csv, got none.")
+
+
 def test_what_is_wrong_with_the_rows_is_not_the_coordinators_fault(coordinator: Coordinator, tmp_path: Path) -> None:
     open_site(tmp_path, DESCRIPTION).close()
-
-    def gone() -> PrivateClient:
-        raise InputError("Expected a table at rows.csv, got none.")
 
     with (
         Site.open(tmp_path / "north.db", DESCRIPTION, tmp_path / "north.ledger", gone, now=False) as site,
@@ -137,35 +138,28 @@ def test_what_is_wrong_with_the_rows_is_not_the_coordinators_fault(coordinator: 
     assert saved(tmp_path)["failed"] == ""  # when the table is back, the site goes on
 
 
-@pytest.mark.parametrize("wanted", [wire.PAUSED, wire.LEFT])
-def test_who_answers_no_question_opens_no_rows_for_it(wanted: str, coordinator: Coordinator, tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", [wire.PAUSED, wire.SPENT, wire.LEFT])
+def test_who_answers_no_question_opens_no_rows_for_it(state: str, tmp_path: Path) -> None:
     """Also where the rows are gone, a site can leave."""
-    open_site(tmp_path, DESCRIPTION).close()
-
-    def gone() -> PrivateClient:
-        raise InputError("Expected a table at rows.csv, got none.")
-
-    with Site.open(tmp_path / "north.db", DESCRIPTION, tmp_path / "north.ledger", gone, now=False) as site:
-        with SiteFile.open(tmp_path / "north.db") as file:
-            file.want(wanted)
-        exchange(site, coordinator)
-        assert saved(tmp_path)["said"] == coordinator.site("north").state == wanted
+    chosen = description(updates=4)
+    open_site(tmp_path, chosen).close()
+    with SiteFile.open(tmp_path / "north.db") as file:
+        if state == wire.SPENT:
+            file.commit(dataclasses.replace(file.load(), remaining=0))
+        else:
+            file.want(state)
+    with open_coordinator(tmp_path, chosen) as coordinator:
+        coordinator.begin()
+        with Site.open(tmp_path / "north.db", chosen, tmp_path / "north.ledger", gone, now=False) as site:
+            assert exchange(site, coordinator)[0].state == state
+            assert saved(tmp_path)["said"] == coordinator.site("north").state == state
+            assert site.waiting == (state != wire.LEFT)
         with SiteFile.open(tmp_path / "north.db") as file:
             file.want(wire.WORKING)
-    with open_site(tmp_path, DESCRIPTION, now=False) as site:
-        exchange(site, coordinator, 2)
-    assert coordinator.site("north").sequence == 1
-
-
-def test_a_site_that_has_spent_its_budget_opens_no_rows_for_a_question(
-    coordinator: Coordinator, tmp_path: Path
-) -> None:
-    open_site(tmp_path, DESCRIPTION).close()
-    with SiteFile.open(tmp_path / "north.db") as file:
-        file.commit(dataclasses.replace(file.load(), remaining=0))
-    with open_site(tmp_path, DESCRIPTION, now=False) as site:
-        (said,) = exchange(site, coordinator)
-        assert (said.state, site.is_open, site.waiting) == (wire.SPENT, False, True)
+            file.commit(dataclasses.replace(file.load(), remaining=None))
+        with open_site(tmp_path, chosen, now=False) as site:
+            exchange(site, coordinator, 2)
+        assert coordinator.site("north").sequence == 1
 
 
 def test_another_ledger_is_noticed_when_it_is_opened_late(coordinator: Coordinator, tmp_path: Path) -> None:

@@ -144,6 +144,15 @@ def test_a_withdrawn_site_stops_by_a_signed_refusal_and_the_others_are_told(tmp_
         assert coordinator.verify() < 1e-6
 
 
+def test_sites_understand_their_coordinator_however_many_were_withdrawn(tmp_path: Path) -> None:
+    with open_coordinator(tmp_path, description()) as coordinator:
+        names = [f"{'west-' * 11}{number}" for number in range(60)]
+        for name in names:
+            coordinator.add_site(name)
+        coordinator.withdraw(names, 0, 1.0)
+        assert told(coordinator, "north") == ""
+
+
 class Direct:
     """A transport to a desk in this process."""
 

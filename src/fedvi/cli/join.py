@@ -75,7 +75,7 @@ def join(
     Example: fedvi site join fedvi1_... --data patients.csv --eps 1.0 --ledger north.ledger
     """
     from fedvi.federation.service import in_background, only_one
-    from fedvi.federation.settings import SiteSettings
+    from fedvi.federation.settings import FILE, SiteSettings
 
     missing = [name for name, value in {"--data": data, "--eps": eps, "--ledger": ledger}.items() if value is None]
     if 0 < len(missing) < 3:
@@ -88,6 +88,9 @@ def join(
     else:
         more = delta, public_rows, encoding, decimal, sheet
         settings = SiteSettings(home, data.resolve(), ledger.resolve(), eps, *more)
+        if (home / FILE).exists():  # what was not said again stays
+            old = SiteSettings.load(home)
+            settings = dataclasses.replace(settings, policy=old.policy, link=old.link, link_mode=old.link_mode)
     settings = dataclasses.replace(settings, accept=tuple(accept or ()))
     if policy is not None:
         settings = dataclasses.replace(settings, policy=policy.resolve())
@@ -128,7 +131,7 @@ def _home(invitation: str, folder: Path | None, link: Path | None, link_mode: st
 
 def _opened(settings: SiteSettings, yes: bool) -> Site:
     """Show the promise, have it confirmed, and open the site: that makes ledger and file, or finds what is wrong."""
-    from fedvi.federation.wire import WORKING
+    from fedvi.federation.wire import PAUSED, WORKING
 
     encoded = settings.read(look=True)
     must_ask = settings.rules.ask_before_first_release and not settings.confirmed
@@ -142,13 +145,16 @@ def _opened(settings: SiteSettings, yes: bool) -> Site:
         raise typer.Exit(1)
     site = settings.open(encoded, patience=1.0)
     for line in site.noticed:
-        typer.echo(f"Noticed (this stays here): {line}.")
+        _say(f"Noticed (this stays here): {line}.")
     typer.echo(f"The ledger admits {site.remaining} more answers.")
     confirmed = settings.confirmed or not yes or must_ask
     dataclasses.replace(
         settings, accept=(), confirmed=confirmed
     ).save()  # a warning is accepted once: the ledger has it
-    want(settings, WORKING)
+    wanted = PAUSED if site.state.wanted == PAUSED else WORKING  # a service starts this again, and asks nobody
+    want(settings, wanted)
+    if wanted == PAUSED:
+        typer.echo(f"It is paused, and stays so. Go on: fedvi site resume {settings.folder}")
     return site
 
 
@@ -160,16 +166,16 @@ def _show_promise(settings: SiteSettings, encoded: Encoded, *, forecast: bool) -
     description, budget = settings.description, settings.budget.fixed(rows)
     schema = description.schema.digest[:12]
     where = f"by the engine at {settings.link}" if settings.link else settings.address.url
-    typer.echo(f"Federation {description.name}, coordinator {where}, schema {schema}")
-    typer.echo(f"It predicts {description.schema.target.predicted}.")
+    _say(f"Federation {description.name}, coordinator {where}, schema {schema}")
+    _say(f"It predicts {description.schema.target.predicted}.")
     missing = ", ".join(f"{column} {count}" for column, count in encoded.counts.missing.items() if count)
     if missing:
-        typer.echo(f"Values missing (this stays here): {missing}")
+        _say(f"Values missing (this stays here): {missing}")
     said, warned = encoded.counts.lines(description.schema.expected)
     for line in said:
-        typer.echo(f"Noticed (this stays here): {line}")
+        _say(f"Noticed (this stays here): {line}")
     for line in warned:
-        typer.echo(f"Warning (this stays here): {line}")
+        _say(f"Warning (this stays here): {line}")
     hidden = "" if rows == len(encoded.x) < FEW else ", and so does their true number"
     lines = [
         f"Your {len(encoded.x)} rows stay here{hidden}. You are about to promise that whoever",
@@ -186,7 +192,12 @@ def _show_promise(settings: SiteSettings, encoded: Encoded, *, forecast: bool) -
     if forecast:
         lines.append(f"Forecast, if all {len(description.sites)} sites take part as described: {settings.forecast}")
     for line in lines:
-        typer.echo(line)
+        _say(line)
+
+
+def _say(line: str) -> None:
+    """Print a line; names that a coordinator wrote do not steer the terminal."""
+    typer.echo("".join(each if each.isprintable() else "?" for each in line))
 
 
 def work(settings: SiteSettings, site: Site, deadline: float | None = None) -> None:

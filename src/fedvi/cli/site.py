@@ -134,7 +134,7 @@ def leave(
     if _load(settings).said == LEFT:
         typer.echo("Left, and the coordinator knows.")
     else:
-        typer.echo("Left: nothing more is released. The coordinator could not be told; leave again tells it.", err=True)
+        typer.echo("Left: nothing more is made. The coordinator could not be told; leave again tells it.", err=True)
         raise typer.Exit(1)
 
 

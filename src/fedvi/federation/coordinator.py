@@ -124,7 +124,7 @@ class Coordinator(Reader):
         self._stop_if_due(time_now)
         version, stop, begun = self._database.only("SELECT version, stop, begun OR version > 0 FROM federation")
         withdrawn = self.withdrawn
-        news = "; ".join(f"{each} was withdrawn" for each in withdrawn)
+        news = "; ".join(f"{each} was withdrawn" for each in withdrawn)[: wire.LONGEST_TEXT]
         told = Answer(self.description.digest, WAIT, version, sequence, stop, news=news)
         if name in withdrawn:
             gone = _withdrawn(name)

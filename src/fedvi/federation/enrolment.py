@@ -18,9 +18,9 @@ from fedvi.federation.envelope import ENROL, REKEY, Correspondence, Transport
 from fedvi.federation.invitation import Invitation
 from fedvi.federation.making import make_key, read_key
 from fedvi.federation.settings import ADDRESS, KEY, load_address, save_address, transport_to
-from fedvi.files import sync_folder, write
+from fedvi.files import Lock, sync_folder, write
 
-NEXT_KEY = "site.next.key"
+NEXT_KEY, LOCK = "site.next.key", "key.lock"
 AGAIN = 1.0
 """Seconds between attempts to reach the coordinator."""
 
@@ -46,9 +46,12 @@ def enrol(
             )
     elif not (folder / KEY).exists():
         invitation.require_current()
+        if folder.exists() and any(each.name != LOCK for each in folder.iterdir()):
+            raise InputError(f"Expected a new or empty folder, got {folder}. Choose another with --folder.")
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    key = read_key(folder / KEY) if (folder / KEY).exists() else make_key(folder / KEY)
+    with Lock(folder / LOCK, str(folder), wait=10.0):  # of two that join here at once, both have one key
+        key = read_key(folder / KEY) if (folder / KEY).exists() else make_key(folder / KEY)
     transport = transport_to(folder, address, link, link_mode)
     try:
         signer = Correspondence(transport, address.federation, address.site, invitation.key, address.coordinator)

@@ -11,6 +11,7 @@ What the site allows, whatever a coordinator asks for, is in a file outside of t
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from functools import cached_property
 from pathlib import Path
@@ -233,6 +234,9 @@ def transport_to(folder: Path, address: Address, link: Path | None, mode: str = 
     """Return what carries a site's messages to the coordinator. A new certificate is remembered in the folder."""
     if link is not None:
         from fedvi.federation.transports.link import Link
+
+        if not re.fullmatch("[0-7]{3}", mode):
+            raise InputError(f"Expected --link-mode as three digits of 0 to 7, such as 660, got {mode!r}.")
 
         def fits(request: bytes, answer: bytes) -> bool:
             try:

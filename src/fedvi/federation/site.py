@@ -120,7 +120,7 @@ class Site(Closing):
                 "its file or this site's is an older copy. Restore the newest one; nothing more is released."
             )
         else:
-            self._question = self._checked(answer)
+            self._question = self._checked(answer, site)
             if site.pending is not None:
                 self._refusals = 0
             latency = site.latency
@@ -211,6 +211,7 @@ class Site(Closing):
             raise InputError(
                 f"{self._file.path} goes with another ledger than {self._ledger}. Give both, or neither, of one site."
             )
+        self._file.stop_if_lost(private.ledger.book, purpose(self._description))
         if saved.state is not None:
             private.state = _unpacked(private.state, saved.state)
         self._open, self._declared = private, None
@@ -272,8 +273,10 @@ class Site(Closing):
             raise NotReached(f"The coordinator cannot answer now: {answer.reason}")
         raise SiteRefused(f"The coordinator refuses: {answer.reason}")
 
-    def _checked(self, answer: wire.Answer) -> Question | None:
+    def _checked(self, answer: wire.Answer, site: SiteState) -> Question | None:
         """Return the question in an answer; None if there is none to answer now."""
+        if answer.kind == wire.QUESTION and not (self.is_open or (site.wanted == WORKING and self.remaining)):
+            return None  # whoever pauses, leaves or has spent its budget opens no rows for it
         private = None if answer.kind == wire.WAIT else self._private  # here: what is wrong with rows is our own fault
         try:
             if private is None:

@@ -10,8 +10,9 @@ import dataclasses
 from pathlib import Path
 
 from fedvi.checks import one_of
-from fedvi.errors import InputError
+from fedvi.errors import InputError, SiteRefused
 from fedvi.federation.wire import LEFT, PAUSED, WORKING
+from fedvi.privacy.ledger.entries import CHARGE, Book
 from fedvi.sqlite import Database, OfDatabase
 
 FORMAT = 4
@@ -24,6 +25,9 @@ CREATE TABLE site (
 ) STRICT;
 CREATE TABLE paid (release INTEGER PRIMARY KEY, entry INTEGER NOT NULL) STRICT
 """
+
+MOST_LOST = 5
+"""Answers in a row that were paid for and never kept, after which a site stops: a service would pay for ever."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,5 +116,18 @@ class SiteFile(OfDatabase):
             self._database.update("site", {"wanted": wanted, "failed": "", "stop": ""})
 
     def payments(self) -> dict[int, int]:
-        """Return by the number of a release which entry of the ledger was to pay for it."""
+        """Return by the number of a release which entry of the ledger was to pay for it; 0: which was looked at."""
         return {int(release): int(entry) for release, entry in self._database.execute("SELECT * FROM paid")}
+
+    def stop_if_lost(self, book: Book, purpose: str) -> None:
+        """Raise if the last answers for this purpose were paid for and lost; who joins again may try as often again."""
+        last = max(self.payments().values(), default=0)
+        since = [entry.body for entry in book.entries[last + 1 :] if entry.kind == CHARGE]
+        if sum(body.get("purpose") == purpose for body in since) < MOST_LOST:
+            return
+        with self._database.transaction():
+            self._database.execute("INSERT OR REPLACE INTO paid VALUES (0, ?)", (book.head.number,))
+        raise SiteRefused(
+            f"The last {MOST_LOST} answers were paid for and lost before they were kept in {self.path}. Look at disk, "
+            "memory and log, and join again when it is mended."
+        )

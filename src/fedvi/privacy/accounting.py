@@ -165,8 +165,7 @@ def filter_order(target: float, delta: float) -> float:
 @functools.lru_cache(maxsize=4096)
 def _pld_epsilon(spent: Composition, delta: float, relation: str) -> float:
     left = delta - _cut(spent) - CONVOLUTION
-    orders = ORDERS
-    rough = _rdp_epsilon(spent, delta, _improved_conversion, orders)
+    rough = _rdp_epsilon(spent, delta, _improved_conversion, ORDERS)
     if left <= 0:
         return rough if relation == ADD_OR_REMOVE else math.inf
     if rough > LARGE or any(event.noise_multiplier < LITTLE_NOISE for event, _ in spent):

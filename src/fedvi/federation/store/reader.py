@@ -108,7 +108,7 @@ class Reader(CoordinatorFile):
         reading = now[0], int(found.count), change, arrived, float(found.limit), self.clock()
         with self._database.transaction():
             if self._state() != now:
-                return self.look()  # something came first: it is read with it
+                return False  # something came first: it is read with it, at the next look
             self._database.insert("readings", dataclasses.astuple(Reading(None, *reading)))  # type: ignore[arg-type]
             self._database.update("federation", {"asked": wire.pack(found), "problem": ""})
         return True

@@ -91,10 +91,11 @@ class Contributions:
 
     def _compute(self, snapshot: Snapshot) -> None:
         started = time.monotonic()
-        found = snapshot.contributions(self._x)
-        shown = (dataclasses.replace(each, changes=tuple(each.largest_changes[:SHOWN_CHANGES])) for each in found)
-        with self._lock:
+        try:
+            found = snapshot.contributions(self._x)
+            shown = (dataclasses.replace(each, changes=tuple(each.largest_changes[:SHOWN_CHANGES])) for each in found)
             self._found = tuple(shown)
+        finally:
             self._due = time.monotonic() + max(SCORED_EVERY, 10 * (time.monotonic() - started))
 
 

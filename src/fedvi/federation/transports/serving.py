@@ -189,7 +189,8 @@ class Service(Closing):
         future: asyncio.Future[tuple[Reply, int]] = asyncio.get_running_loop().create_future()
         self._incoming.put_nowait((request.body, future))
         reply, seen = await future
-        if reply.wait and self._changes != seen:
+        while reply.wait and self._changes != seen:
+            seen = self._changes
             reply = await self._again(reply)
         return await self._waited(request, reply) if reply.wait else reply
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from fedvi import console
-from fedvi.cli import coordinator as coordinator_cli
+from fedvi.cli.federation import coordinator as coordinator_cli
 from fedvi.cli.main import main
 from fedvi.console import progress
 from fedvi.errors import LedgerRolledBack

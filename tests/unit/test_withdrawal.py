@@ -14,7 +14,7 @@ import pytest
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedvi.cli.withdrawal import report, withdraw
+from fedvi.cli.federation.withdrawal import report, withdraw
 from fedvi.errors import InputError, SiteRefused, UnknownClient
 from fedvi.federation import wire
 from fedvi.federation.coordinator import Coordinator

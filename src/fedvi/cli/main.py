@@ -17,7 +17,7 @@ from fedvi import __version__
 from fedvi.cli.audit import audit
 from fedvi.cli.budget import budget
 from fedvi.cli.experiments import report, reproduce, simulate
-from fedvi.cli.federation import app as federation
+from fedvi.cli.federation.commands import app as federation
 from fedvi.cli.fit import fit
 from fedvi.cli.forecast import forecast
 from fedvi.cli.inspect import inspect

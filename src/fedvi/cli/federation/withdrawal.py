@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedvi.cli.coordinator import PID, Folder, arrival, opened, table_of
+from fedvi.cli.federation.coordinator import PID, Folder, arrival, opened, table_of
 from fedvi.cli.options import TABLE_HELP, AsJson, Force, require_new
 from fedvi.console import print_json, show, table
 from fedvi.errors import InputError

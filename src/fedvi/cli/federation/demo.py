@@ -42,7 +42,7 @@ def demo(
     the posterior is not what the sites' own answers say.
     """
     from fedvi.checks import one_of
-    from fedvi.cli.coordinator import table_of
+    from fedvi.cli.federation.coordinator import table_of
     from fedvi.federation.demo.local import TRANSPORTS
     from fedvi.federation.demo.run import demonstrate
 
@@ -99,7 +99,7 @@ def bench(
     seconds: Annotated[float, typer.Option(min=8, help="Let 200 sites work for so long.")] = 20.0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure updates per second and round trips, where the work of sites is next to nothing. A minute and a half.
+    """Measure updates per second and round trips, where the work of sites is next to nothing. Two minutes.
 
     Real processes on loopback, ledgers and files synced to disk at every step.
     """

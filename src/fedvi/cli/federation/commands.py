@@ -1,4 +1,4 @@
-"""`fedvi federation`: what a coordinator does."""
+"""`fedvi federation`: making a federation, looking at it, ending it; the other commands are beside this file."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedvi.cli.coordinator import PID, Folder, arrival, opened, page, require, start, table_of
-from fedvi.cli.demo import bench, demo
+from fedvi.cli.federation.coordinator import PID, Folder, arrival, opened, page, require, start, table_of
+from fedvi.cli.federation.demo import bench, demo
+from fedvi.cli.federation.withdrawal import report, withdraw
 from fedvi.cli.options import AsJson, Force, require_new
-from fedvi.cli.withdrawal import report, withdraw
 from fedvi.console import print_json, show
 
 if TYPE_CHECKING:
     from fedvi.federation.store.records import Refusal
 
 app = typer.Typer(help="Coordinate a real federation of sites by signed messages.", no_args_is_help=True)
-for command in (start, page, withdraw, report, demo, bench):
-    app.command()(command)
+
 
 Days = Annotated[float, typer.Option(min=0.01, help="The invitation may be used for so many days.")]
 
@@ -28,7 +27,6 @@ SHOWN_REFUSALS = 3
 """How many of the newest are shown; --json has more."""
 
 
-@app.command()
 def template() -> None:
     """Print a federation's TOML file to fill in."""
     from fedvi.web.pages import asset
@@ -36,7 +34,6 @@ def template() -> None:
     typer.echo(asset("federation/template.toml"), nl=False)
 
 
-@app.command()
 def init(
     config: Annotated[Path, typer.Argument(metavar="TOML", help="The federation; fedvi federation template has one.")],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="New folder. Default: the name.")] = None,
@@ -70,7 +67,6 @@ def init(
         typer.echo(f"  fedvi federation invite {folder} {site}")
 
 
-@app.command()
 def invite(
     folder: Folder,
     site: Annotated[str, typer.Argument(help="The site; new ones are added. north.2: a second table of north.")],
@@ -88,7 +84,6 @@ def invite(
     typer.echo("  fedvi site join LINE --data TABLE --eps EPSILON --ledger FILE", err=True)
 
 
-@app.command()
 def revoke(folder: Folder, site: Annotated[str, typer.Argument(help="The site.")]) -> None:
     """Take nothing more of a site: forget its key and its invitation. What it has answered stays."""
     from fedvi.federation import making
@@ -98,7 +93,6 @@ def revoke(folder: Folder, site: Annotated[str, typer.Argument(help="The site.")
     typer.echo(f"Nothing more is taken of {site}. Its answers stay; fedvi federation withdraw takes them out.")
 
 
-@app.command()
 def backup(
     folder: Folder,
     out: Annotated[Path, typer.Argument(metavar="COPY", help="New folder. It holds keys, as FOLDER does.")],
@@ -111,7 +105,6 @@ def backup(
     typer.echo(f"Copied to {out}. Use only the newest copy: sites stop when the coordinator knows less than they do.")
 
 
-@app.command()
 def begin(folder: Folder) -> None:
     """Ask the first question now, whoever is missing of those in wait_for. They may still join, late."""
     with opened(folder) as store:
@@ -119,7 +112,6 @@ def begin(folder: Folder) -> None:
     typer.echo("Whoever is at work is asked when it calls next.")
 
 
-@app.command()
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """Show the questions, whether q has arrived, and every site: state, last seen, answers, budget, refusals."""
     from fedvi.federation.service import running
@@ -146,7 +138,6 @@ def _refusal(each: Refusal) -> str:
     return f"Refused at {when}, {each.site}: {each.reason}"
 
 
-@app.command()
 def stop(
     folder: Folder,
     end: Annotated[bool, typer.Option("--end", help="End the federation. Sites answer nothing more.")] = False,
@@ -164,7 +155,6 @@ def stop(
         typer.echo("Stopped." if stopped else f"No coordinator of {folder} is running here.")
 
 
-@app.command()
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(metavar="MODEL", help="Posterior file to write.")] = Path("model.fedvi"),
@@ -184,3 +174,8 @@ def export(
         f"differ by {difference:.1g} nats."
     )
     show(fitted.convergence, *fitted.warnings)
+
+
+SHOWN = template, init, invite, start, begin, status, export, report, page, stop, withdraw, revoke, backup, demo, bench
+for command in SHOWN:
+    app.command()(command)

@@ -1,0 +1,1 @@
+"""`fedvi federation`: what a coordinator does."""

@@ -187,6 +187,7 @@ def test_a_site_of_flare_does_nothing_for_flares_users(tmp_path: Path) -> None:
     assert not left_behind(tmp_path)
 
 
+@pytest.mark.long
 def test_a_clientapp_and_a_supernode_are_killed_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     federation = Federation(tmp_path, updates=3, pause=0.0)
     engine = FlowerEngine(tmp_path / "e", SITES, federation.socket)

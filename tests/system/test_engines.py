@@ -35,7 +35,7 @@ from small_federation import description, rows_of, site_of
 
 pytestmark = pytest.mark.slow
 SITES = ("north", "south")
-LONG = 900.0
+LONG = 400.0
 
 
 class Federation:
@@ -125,7 +125,7 @@ def until(happened: Callable[[], object]) -> None:
 
 def left_behind(folder: Path) -> list[str]:
     """Return the commands of processes that have to do with a folder."""
-    listing = subprocess.run(["ps", "-A", "-o", "args="], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=True).stdout
     return [line for line in listing.splitlines() if str(folder) in line]
 
 

@@ -127,7 +127,7 @@ def free_port() -> int:
 
 def process_tree(root: int) -> dict[int, str]:
     """Return the commands of a process, of all that is below it, and of its group, by number."""
-    command = ["ps", "-A", "-o", "pid=,ppid=,pgid=,args="]
+    command = ["ps", "-A", "-ww", "-o", "pid=,ppid=,pgid=,args="]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [(int(pid), int(up), int(group), words) for pid, up, group, words in map(_fields, listing.splitlines())]
     found = {pid: words for pid, _, group, words in rows if root in (pid, group)}

@@ -147,6 +147,15 @@ def test_of_bodies_without_measure_next_to_nothing_is_taken(how: bytes, part: by
     until(lambda: served.refusals("no http") == counted + 1)
 
 
+def test_a_message_is_taken_as_bytes_whatever_a_proxy_calls_it(place: Place) -> None:
+    """As a form, it would have too many fields, and as parts none: the site could not get it through for ever."""
+    data = b"&" * 5000
+    for kind in ("application/x-www-form-urlencoded", "multipart/form-data; boundary=&", "application/octet-stream"):
+        code, answer = place.served.post(data, **{"Content-Type": kind})
+        assert code == HTTPStatus.BAD_REQUEST
+        assert place.served.signed(data, answer)[0] == HTTPStatus.BAD_REQUEST  # the coordinator's own word
+
+
 def test_what_is_no_message_at_all_is_sent_away(place: Place) -> None:
     served = place.served
     before, counted = served.content("north"), served.refusals("no http")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import os
 import random
 import signal
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from fedvi.errors import FedviError
+from fedvi.errors import FedviError, InputError
 from fedvi.federation.demo.checking import Check, Files, check
 from fedvi.federation.demo.engines import Engine, free_port
 from fedvi.federation.demo.proxy import SpoilingProxy
@@ -141,6 +142,8 @@ class LocalFederation:
     def _engine(self, transport: str, sites: tuple[str, ...]) -> Engine | None:
         if transport == HTTPS:
             return None
+        if importlib.util.find_spec({FLARE: "nvflare", FLOWER: "flwr"}[transport]) is None:
+            raise InputError(f"{transport} is not installed. Install it from a checkout: pip install '.[{transport}]'")
         from fedvi.federation.demo import flare_engine, flower_engine
 
         kind = {FLARE: flare_engine.FlareEngine, FLOWER: flower_engine.FlowerEngine}[transport]

@@ -13,7 +13,14 @@ from http import HTTPStatus
 from typing import Any
 
 from tornado.httpserver import HTTPServer
-from tornado.httputil import HTTPHeaders, HTTPServerRequest, ResponseStartLine
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerRequest,
+    RequestStartLine,
+    ResponseStartLine,
+)
 from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 
@@ -55,6 +62,10 @@ class LimitedServer(HTTPServer):
         self._addresses[own] += 1
         return super().handle_stream(stream, address)
 
+    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
+        """Return what takes a request whole."""
+        return _Whole(request_conn, self.request_callback)  # type: ignore[arg-type]
+
     def on_close(self, server_conn: Any) -> None:
         """Forget a connection that was closed."""
         super().on_close(server_conn)
@@ -70,6 +81,27 @@ class LimitedServer(HTTPServer):
         self.stop()
         for stream in [*self._open]:
             stream.close()
+
+
+class _Whole(HTTPMessageDelegate):
+    """Takes a request with its body as bytes: Tornado's own would parse it, if somebody on the way calls it a form."""
+
+    def __init__(self, connection: HTTPConnection, answer: Callable[[HTTPServerRequest], None]):
+        self._connection, self._answer, self._body = connection, answer, bytearray()
+
+    def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
+        assert isinstance(start_line, RequestStartLine)
+        self._request = HTTPServerRequest(connection=self._connection, start_line=start_line, headers=headers)
+
+    def data_received(self, chunk: bytes) -> None:
+        self._body += chunk
+
+    def finish(self) -> None:
+        self._request.body = bytes(self._body)
+        self._answer(self._request)
+
+    def on_connection_close(self) -> None:
+        self._body.clear()
 
 
 class Heard(logging.Handler):
